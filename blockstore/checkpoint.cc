@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blockstore/checkpoint.h"
+
+#include <algorithm>
+
+#include <leveldb/write_batch.h>
+
+#include "base/coding.h"
+
+namespace hydra {
+namespace {
+
+// LevelDB copies a batch into its log and its memtable while others wait; a megabyte is large
+// enough that the sync behind it does not matter.
+constexpr size_t kBatchBytes = 1u << 20;
+
+const char kSweeping[] = {0};
+const char kSwept[] = {1};
+
+}  // namespace
+
+CheckpointJob::CheckpointJob(MapStore* store, Input input)
+    : store_(store), input_(std::move(input)), batch_(std::make_unique<leveldb::WriteBatch>()) {}
+
+CheckpointJob::~CheckpointJob() = default;
+
+Status CheckpointJob::Write() {
+  HYDRA_RETURN_IF_ERROR(WriteIntent());
+  HYDRA_RETURN_IF_ERROR(WriteRows());
+  HYDRA_RETURN_IF_ERROR(WriteChanges());
+  HYDRA_RETURN_IF_ERROR(Flush());  // presence only after the rows it speaks of
+  HYDRA_RETURN_IF_ERROR(WritePresence());
+  HYDRA_RETURN_IF_ERROR(SweepChanges());
+  HYDRA_RETURN_IF_ERROR(SweepDropped());
+  HYDRA_RETURN_IF_ERROR(Flush());
+  return WriteFinal();
+}
+
+Status CheckpointJob::Flush() {
+  if (batch_->ApproximateSize() <= leveldb::WriteBatch().ApproximateSize()) return Status::Ok();
+  HYDRA_RETURN_IF_ERROR(store_->Write(batch_.get()));
+  batch_->Clear();
+  return Status::Ok();
+}
+
+Status CheckpointJob::FlushIfLarge() {
+  return batch_->ApproximateSize() >= kBatchBytes ? Flush() : Status::Ok();
+}
+
+Status CheckpointJob::WriteIntent() {
+  if (input_.map.generation->size() == 0) return Status::Ok();
+  IntentRow intent;
+  intent.id = input_.row.id;
+  for (const auto& [group, meta] : input_.metas) intent.applied.emplace_back(group, meta.applied);
+  batch_->Put(IntentKey(), EncodeIntentRow(intent));
+  return Flush();
+}
+
+Status CheckpointJob::WriteRows() {
+  const Generation& generation = *input_.map.generation;
+  // Zeroed extents first: their old rows go before rows of later writes come.
+  std::vector<std::pair<BlockKey, Version>> zeroed(generation.zeroed.begin(),
+                                                   generation.zeroed.end());
+  std::sort(zeroed.begin(), zeroed.end());
+  for (const auto& [key, version] : zeroed) {
+    if (!input_.metas.contains(key.group)) continue;  // dropped meanwhile
+    HYDRA_RETURN_IF_ERROR(DeleteZeroed(key.group, key.number, version));
+    std::string value;
+    PutFixed64(&value, version);
+    batch_->Put(ExtentRowKey(key.group, key.number), value);
+    HYDRA_RETURN_IF_ERROR(FlushIfLarge());
+  }
+
+  using Row = std::pair<const BlockKey, MapRow>;
+  std::vector<const Row*> rows;
+  rows.reserve(generation.rows.size());
+  for (const Row& row : generation.rows) rows.push_back(&row);
+  std::sort(rows.begin(), rows.end(),
+            [](const Row* a, const Row* b) { return a->first < b->first; });
+  std::string value;
+  for (const Row* row : rows) {
+    if (!input_.metas.contains(row->first.group)) continue;
+    value.clear();
+    PutBlockRow(&value, row->second);
+    batch_->Put(BlockRowKey(row->first.group, row->first.number), value);
+    HYDRA_RETURN_IF_ERROR(FlushIfLarge());
+  }
+  return Status::Ok();
+}
+
+Status CheckpointJob::DeleteZeroed(GroupId group, Extent extent, Version version) {
+  const uint64_t blocks = input_.blocks_per_extent.at(group);
+  const Lba end = (extent + 1) * blocks;
+  return store_->Scan(BlockRowKey(group, extent * blocks), TagPrefix(group, 'm'),
+                      [&](std::string_view key, std::string_view value) {
+                        const auto parsed = ParseMapKey(key);
+                        if (!parsed || parsed->first >= end) return false;
+                        auto row = ParseBlockRow(value);
+                        if (row.ok() && row->version < version) {
+                          batch_->Delete(leveldb::Slice(key.data(), key.size()));
+                        }
+                        return true;
+                      });
+}
+
+Status CheckpointJob::WriteChanges() {
+  struct Change {
+    GroupId group;
+    Version version;
+    uint64_t number;
+    ChangeKind kind;
+    auto operator<=>(const Change&) const = default;
+  };
+  std::vector<Change> changes;
+  changes.reserve(input_.map.generation->size());
+  for (const auto& [key, row] : input_.map.generation->rows) {
+    if (!row.moved) {
+      changes.push_back({key.group, row.version, key.number, static_cast<ChangeKind>(row.kind)});
+    }
+  }
+  for (const auto& [key, version] : input_.map.generation->zeroed) {
+    changes.push_back({key.group, version, key.number, ChangeKind::kExtent});
+  }
+  std::sort(changes.begin(), changes.end());
+  for (const Change& change : changes) {
+    if (!input_.metas.contains(change.group)) continue;
+    const char kind = static_cast<char>(change.kind);
+    batch_->Put(ChangeKey(change.group, change.version, change.number), leveldb::Slice(&kind, 1));
+    HYDRA_RETURN_IF_ERROR(FlushIfLarge());
+  }
+  return Status::Ok();
+}
+
+Status CheckpointJob::WritePresence() {
+  for (const auto& [key, bitmap] : input_.map.presence) {
+    if (!input_.metas.contains(key.group)) continue;
+    if (bitmap.empty()) {
+      batch_->Delete(PresenceKey(key.group, key.number));
+    } else {
+      batch_->Put(PresenceKey(key.group, key.number), bitmap);
+    }
+    HYDRA_RETURN_IF_ERROR(FlushIfLarge());
+  }
+  return Status::Ok();
+}
+
+Status CheckpointJob::SweepChanges() {
+  for (const auto& [group, horizon] : input_.sweep) {
+    if (swept_rows_ >= input_.sweep_limit) break;
+    const std::string prefix = TagPrefix(group, 'v');
+    Status status;
+    HYDRA_RETURN_IF_ERROR(
+        store_->Scan(prefix, prefix, [&](std::string_view key, std::string_view value) {
+          const auto change = ParseMapKey(key);
+          if (!change || value.size() != 1) {
+            status = Status::Corruption("malformed change row in the map");
+            return false;
+          }
+          if (change->first > horizon || swept_rows_ >= input_.sweep_limit) return false;
+          ++swept_rows_;
+          status = SweepChange(key, static_cast<ChangeKind>(value[0]), *change);
+          return status.ok();
+        }));
+    HYDRA_RETURN_IF_ERROR(status);
+  }
+  return Status::Ok();
+}
+
+// Removes a change row, and with it the tombstone that existed only for its sake.
+Status CheckpointJob::SweepChange(std::string_view key, ChangeKind kind, const MapKey& change) {
+  batch_->Delete(leveldb::Slice(key.data(), key.size()));
+  if (kind == ChangeKind::kExtent) {
+    const std::string extent = ExtentRowKey(change.group, change.second);
+    auto value = store_->Get(extent);
+    if (value.ok() && value->size() == sizeof(Version) &&
+        DecodeFixed64(AsBytes(*value).data()) == change.first) {
+      batch_->Delete(extent);
+    }
+  } else if (kind != ChangeKind::kData) {
+    const std::string block = BlockRowKey(change.group, change.second);
+    auto value = store_->Get(block);
+    if (value.ok()) {
+      HYDRA_ASSIGN_OR_RETURN(const MapRow row, ParseBlockRow(*value));
+      if (row.version == change.first && row.kind != BlockKind::kData) batch_->Delete(block);
+    }
+  }
+  return FlushIfLarge();
+}
+
+Status CheckpointJob::SweepDropped() {
+  for (GroupId group : input_.dropped_before) {
+    const std::string prefix = GroupPrefix(group);
+    bool done = true;
+    Status status;
+    HYDRA_RETURN_IF_ERROR(store_->Scan(prefix, prefix, [&](std::string_view key, std::string_view) {
+      if (swept_rows_ >= input_.sweep_limit) {
+        done = false;
+        return false;
+      }
+      ++swept_rows_;
+      batch_->Delete(leveldb::Slice(key.data(), key.size()));
+      status = FlushIfLarge();
+      return status.ok();
+    }));
+    HYDRA_RETURN_IF_ERROR(status);
+    if (done) {
+      batch_->Put(DroppedKey(group), leveldb::Slice(kSwept, 1));
+      swept_groups_.push_back(group);
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckpointJob::WriteFinal() {
+  for (const auto& [group, meta] : input_.metas) {
+    batch_->Put(GroupMetaKey(group), EncodeGroupMeta(meta));
+  }
+  for (GroupId group : input_.dropped_now) {
+    batch_->Delete(GroupMetaKey(group));
+    batch_->Put(DroppedKey(group), leveldb::Slice(kSweeping, 1));
+  }
+  batch_->Put(CheckpointKey(), EncodeCheckpointRow(input_.row));
+  return Flush();
+}
+
+}  // namespace hydra

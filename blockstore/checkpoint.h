@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "blockstore/block_map.h"
+#include "blockstore/engine.h"
+#include "blockstore/map_schema.h"
+
+namespace leveldb {
+class WriteBatch;
+}
+
+namespace hydra {
+
+// Writes one checkpoint to LevelDB (docs/disk-format.md, section 6): the intent; the frozen
+// generation; presence; sweeping; then, in one batch that makes it valid, the metas and the
+// position. Every batch is synced. Everything it works on is its own or immutable, so Run may be
+// on any thread; the engine folds the outcome in afterwards.
+class CheckpointJob final : public Job {
+ public:
+  struct Input {
+    CheckpointRow row;
+    std::map<GroupId, GroupMeta> metas;
+    FrozenMap map;
+    // Up to where each group's change rows may go: the horizon that the last checkpoint made
+    // durable, so that a crash in the middle of sweeping cannot leave holes above the horizon.
+    std::map<GroupId, Version> sweep;
+    std::vector<GroupId> dropped_now;     // drop records since the last checkpoint
+    std::vector<GroupId> dropped_before;  // rows to sweep
+    std::map<GroupId, uint32_t> blocks_per_extent;
+    std::vector<SegmentNumber> freeable;  // nothing refers to them in this checkpoint
+    size_t sweep_limit = 0;               // rows
+  };
+
+  CheckpointJob(MapStore* store, Input input);
+  ~CheckpointJob() override;
+
+  void Run() override { status_ = Write(); }
+  const char* name() const override { return "checkpoint"; }
+
+  const Status& status() const { return status_; }
+  const Input& input() const { return input_; }
+  const std::vector<GroupId>& swept_groups() const { return swept_groups_; }
+
+ private:
+  Status Write();
+  Status WriteIntent();
+  Status WriteRows();
+  Status DeleteZeroed(GroupId group, Extent extent, Version version);
+  Status WriteChanges();
+  Status WritePresence();
+  Status SweepChanges();
+  Status SweepChange(std::string_view key, ChangeKind kind, const MapKey& change);
+  Status SweepDropped();
+  Status WriteFinal();
+  Status FlushIfLarge();
+  Status Flush();
+
+  MapStore* store_;
+  Input input_;
+  std::unique_ptr<leveldb::WriteBatch> batch_;
+  std::vector<GroupId> swept_groups_;
+  size_t swept_rows_ = 0;
+  Status status_;
+};
+
+}  // namespace hydra

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The storage engine of one node: the log of all its groups, their blocks, and the map that finds
+// them, in one data directory (docs/disk-format.md).
+//
+//   Accept / SaveHardState / ...  ->  queue  ->  NextBatch, Batch::Write, BatchDone  ->  durable
+//   Apply (chosen entries, in order)  ->  overlay  ->  checkpoint job  ->  LevelDB
+//   PlanRead, ReadJob::Run, FinishRead  (or Read, which does all three)
+//
+// The engine is passive. It starts no thread and reads no clock: the owner calls it, carries its
+// batches to a writer thread and its jobs to background threads, and brings them back. All
+// methods belong to the owner's one thread; only Batch::Write, Job::Run and ReadJob::Run may run
+// elsewhere, at most one batch at a time.
+//
+// Promises:
+//  * what a Completion names is durable, and completions come in the order of the stream;
+//  * nothing half-written is ever visible: a record is recovered whole or not at all;
+//  * rot is detected and reported as faulty, never passed on, never taken for absence;
+//  * after one failed write or flush the engine is poisoned: every later call fails with
+//    kPoisoned, nothing is retried. Failed reads poison nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/status.h"
+#include "base/uuid.h"
+#include "blockstore/record.h"
+#include "blockstore/types.h"
+
+namespace hydra {
+
+struct StoreIdentity {
+  Uuid store;
+  Uuid cluster;
+  uint32_t node = 1;
+  uint64_t segment_bytes = 256ull << 20;
+};
+
+struct EngineOptions {
+  FileSystem* fs = nullptr;  // outlives the engine
+  std::string dir;
+
+  // Space: segments and spares together never take more than this. 0: as much as the file system
+  // has. Of it, `reserve_segments` are kept from client writes, for deletes, vacuum and hard state.
+  uint64_t capacity_bytes = 0;
+  uint32_t reserve_segments = 4;
+  uint32_t spare_segments = 2;  // made ahead, beyond the reserve
+
+  // Limits. A full queue answers kBusy.
+  size_t queue_bytes = 64u << 20;
+  size_t queue_records = 65'536;
+  size_t overlay_rows = 192'000;     // a checkpoint is due; at twice as many, Apply answers kBusy
+  size_t log_entries_kept = 65'536;  // applied entries per group kept for shipping to peers
+  uint64_t change_retention =
+      1 << 20;  // instances per group for which changes can be scanned; 0: all
+
+  Nanos seal_after = 10 * kMillisecond;
+
+  // LevelDB. `inline_map` runs its compactions inside the engine's own calls: no thread, and the
+  // same order of I/O every time, for simulations.
+  bool inline_map = false;
+  size_t map_write_buffer = 8u << 20;
+  size_t map_cache = 8u << 20;
+  uint64_t ballast_bytes = 64u << 20;  // space kept for LevelDB on a full disk
+};
+
+struct CreateOptions {
+  Uuid cluster;
+  uint32_t node = 1;
+  uint64_t segment_bytes = 256ull << 20;
+  std::optional<Uuid> store;  // tests only; random otherwise
+};
+
+// What Open found.
+struct RecoveryReport {
+  uint64_t batches = 0;  // replayed
+  uint64_t records = 0;
+  uint64_t applied = 0;  // entries re-applied
+  bool torn = false;     // an unfinished last batch was cut
+  SegmentNumber cut_segment = 0;
+  uint32_t cut_page = 0;
+  uint64_t gaps = 0;            // stretches of the stream lost to rot
+  uint64_t faulty = 0;          // entries known to have been accepted but unreadable
+  uint64_t rotten_batches = 0;  // last batch with unreadable payload, kept
+  std::string ToString() const;
+};
+
+struct Completion {
+  uint64_t token = 0;
+};
+
+// One device write. Write() does the I/O; everything it touches stays untouched until BatchDone.
+class Batch {
+ public:
+  virtual ~Batch() = default;
+  virtual Status Write() = 0;
+  virtual uint64_t bytes() const = 0;
+};
+
+// Work for a background thread: a checkpoint, a spare segment, vacuum, accounting.
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual void Run() = 0;
+  virtual const char* name() const = 0;
+};
+
+struct BlockInfo {
+  Version version = 0;  // 0 unless the block is data
+  BlockKind kind = BlockKind::kUnmapped;
+  uint32_t crc = 0;  // of the block's bytes, also for zeroes
+};
+
+struct ReadResult {
+  Buffer data;                    // count blocks
+  std::vector<BlockInfo> blocks;  // one each
+};
+
+// A planned read: pins what it needs until FinishRead.
+class ReadJob {
+ public:
+  virtual ~ReadJob() = default;
+  virtual void Run() = 0;
+};
+
+struct GroupInfo {
+  GroupId group = 0;
+  uint32_t block_pages = 1;
+  Instance applied = 0;      // by Apply
+  Instance stable = 0;       // ... and durable here; what a checkpoint would cover
+  Instance truncated = 0;    // entries up to here are gone from the log
+  Instance last = 0;         // highest accepted instance (durable)
+  Ballot promised;           // durable hard state
+  std::string opaque;        // durable hard state, the caller's part
+  std::string state;         // of the layers above, at the recovered checkpoint (not updated later)
+  Instance state_at = 0;     // the instance `state` belongs to
+  bool suspect = false;      // lost records to rot: must not vote until readmitted
+  bool halted = false;       // met an operation it does not know: upgrade this node
+  Version horizon = 0;       // changes up to here can no longer be scanned
+  uint64_t data_blocks = 0;  // mapped with payload
+};
+
+struct LogEntryInfo {
+  Instance instance = 0;
+  Ballot ballot;
+  bool faulty = false;  // accepted, but unreadable: fetch it from a peer, never deny it
+};
+
+struct LogEntry {
+  AcceptRecord record;
+  Payload payload;  // one slice
+};
+
+struct Change {
+  Lba lba = 0;  // or extent number, if whole_extent
+  bool whole_extent = false;
+  BlockKind kind = BlockKind::kData;
+  Version version = 0;
+  uint32_t crc = 0;
+};
+
+// A piece of a scan. Call again with `next` until `done`.
+struct ChangeBatch {
+  std::vector<Change> changes;
+  Instance as_of = 0;  // the checkpoint the rows come from
+  std::string next;    // cursor
+  bool done = false;
+};
+
+struct SegmentStats {
+  SegmentNumber segment = 0;
+  uint32_t lane = 0;
+  uint32_t used_pages = 0;  // payload
+  uint32_t live_pages = 0;
+  uint32_t open_records = 0;  // accepted, not yet applied
+  bool active = false;
+};
+
+struct EngineStats {
+  uint64_t batches = 0;  // written since open
+  uint64_t batch_bytes = 0;
+  uint64_t payload_bytes = 0;    // of client entries
+  uint64_t relocated_bytes = 0;  // payload moved by vacuum
+  uint64_t zero_fill_bytes = 0;  // written into fresh spares
+  uint64_t checkpoints = 0;
+  uint64_t seals = 0;
+  uint64_t segments_freed = 0;
+  uint64_t overlay_rows = 0;
+  uint64_t queued_bytes = 0;
+  uint32_t free_segments = 0;   // spares ready
+  uint64_t capacity_bytes = 0;  // limit in force, 0 = none
+  uint64_t space_bytes = 0;     // taken by segments and spares
+  uint64_t rotten_blocks = 0;   // found by reads, scrub, vacuum since open
+  uint64_t durable_batch = 0;   // number of the last durable batch
+  bool accounting_complete = false;
+  std::vector<SegmentStats> segments;
+};
+
+// A rotten thing found by scrub or a read.
+struct Damage {
+  enum class What { kBlock, kRecordPayload, kHeader };
+  What what = What::kBlock;
+  GroupId group = 0;
+  Lba lba = 0;            // kBlock
+  Instance instance = 0;  // kRecordPayload: an unapplied entry
+  SegmentNumber segment = 0;
+  uint32_t page = 0;
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Makes a new store in `dir` (created if missing, else it must be empty or a half-made store).
+  static Status Create(FileSystem* fs, const std::string& dir, const CreateOptions& options);
+
+  // Opens and recovers. Refuses, saying what to do, a directory that is missing, in use, foreign
+  // (`cluster`, where given, must match), read-only, truncated or of a newer format.
+  static Result<std::unique_ptr<Engine>> Open(const EngineOptions& options,
+                                              std::optional<Uuid> cluster = std::nullopt);
+
+  virtual const StoreIdentity& identity() const = 0;
+  virtual const RecoveryReport& recovery() const = 0;
+
+  // Where a checkpoint gets the state of the layers above: called for each group when a checkpoint
+  // begins, must return the state at exactly GroupInfo::applied.
+  using StateSource = std::function<std::string(GroupId)>;
+  virtual void SetStateSource(StateSource source) = 0;
+
+  // --- Records. Each is durable when a Completion carries its token. -------------------------
+  // kBusy: queue full. kNoSpace: the store is full (deletes and hard state are refused last).
+
+  // Ids are never used again after a drop. The group can be used at once; it survives a restart
+  // once its token completed.
+  virtual Status CreateGroup(GroupId group, uint32_t block_pages, uint64_t token) = 0;
+  virtual Status DropGroup(GroupId group, uint64_t token) = 0;
+
+  // The payload's CRCs are checked here, before anything is queued (kInvalidArgument). An
+  // instance may be accepted again in the same or a higher ballot until it is applied.
+  virtual Status Accept(GroupId group, Instance instance, const Ballot& ballot, Entry entry,
+                        Payload payload, uint64_t token) = 0;
+  virtual Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque,
+                               uint64_t token) = 0;
+  // Drops entries up to `instance`, which must be stable.
+  virtual Status TruncateLog(GroupId group, Instance instance, uint64_t token) = 0;
+  // Clears `suspect`: the caller has made sure that the group no longer needs what was lost.
+  virtual Status Readmit(GroupId group) = 0;
+
+  // --- The writer. ----------------------------------------------------------------------------
+  // The next device write, or null: nothing to do, one in flight, or no segment ready (run jobs).
+  virtual Batch* NextBatch(Nanos now) = 0;
+  // With what Batch::Write returned. Appends what became durable to `completions`.
+  virtual void BatchDone(Batch* batch, const Status& written, Nanos now,
+                         std::vector<Completion>* completions) = 0;
+  // When NextBatch should be called although nothing was queued (to seal); none if never.
+  virtual std::optional<Nanos> NextDeadline() const = 0;
+
+  // --- The log. -------------------------------------------------------------------------------
+  virtual Result<GroupInfo> Info(GroupId group) const = 0;
+  virtual std::vector<GroupId> Groups() const = 0;
+  // Durable entries in [from, to], in order; absent instances are left out.
+  virtual std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const = 0;
+  // Turns references back into data. kNotFound: truncated or never accepted. kCorruption: faulty.
+  virtual Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) = 0;
+
+  // --- The state machine. ---------------------------------------------------------------------
+  // Applies `instance` = applied + 1, which was accepted here in `ballot` (queued is enough).
+  // Never reads block data, never waits. kBusy: the overlay is full, or a checkpoint is about to
+  // begin and the entry is not durable yet. kUnsupported: the group is halted.
+  virtual Status Apply(GroupId group, Instance instance, const Ballot& ballot) = 0;
+
+  virtual Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) = 0;
+  virtual Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) = 0;
+  virtual Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) = 0;
+
+  // The newest applied version of a block, if it is known to be above `floor` without asking
+  // LevelDB; `*floor_known` says whether the overlay reaches back to `floor` (if not, the caller's
+  // knowledge is stale).
+  virtual Version NewestVersion(GroupId group, Lba lba, Version floor, bool* floor_known) = 0;
+
+  // Changes after `since`, oldest first, as of the last checkpoint; kOutOfRange behind the
+  // horizon: use ScanImage. Rows may be outdated by newer versions already; a later scan has those.
+  virtual Result<ChangeBatch> ScanChanges(GroupId group, Version since, const std::string& cursor,
+                                          size_t limit) = 0;
+  // All blocks that are data, by lba, as of the last checkpoint.
+  virtual Result<ChangeBatch> ScanImage(GroupId group, const std::string& cursor, size_t limit) = 0;
+
+  // A sum of hashes over (lba, version, kind, CRC) of all data blocks: equal on replicas at equal
+  // applied instance. Checkpoints first (it reads the map): slow, for tests and scrub.
+  virtual Result<uint64_t> Digest(GroupId group) = 0;
+
+  // --- Background work. -----------------------------------------------------------------------
+  // The next job to run, or null. Several (of different kinds) may be out at once.
+  virtual std::unique_ptr<Job> NextJob() = 0;
+  virtual void FinishJob(std::unique_ptr<Job> job) = 0;
+  virtual void RequestCheckpoint() = 0;
+  virtual void RequestVacuum(bool enabled) = 0;  // on by default
+
+  // Runs batches and jobs here until nothing is left to do. For tests and tools.
+  virtual Status Drain(std::vector<Completion>* completions) = 0;
+  // A checkpoint of everything applied, run here and now.
+  virtual Status Checkpoint() = 0;
+
+  // Verifies up to `budget_bytes` of live data from where the last call stopped; wraps around.
+  // Returns true at the end of a round.
+  virtual Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) = 0;
+
+  virtual EngineStats Stats() const = 0;
+  virtual const Status& poisoned() const = 0;  // OK while healthy
+
+  // Writes what is queued, seals, checkpoints and marks the store as cleanly closed.
+  virtual Status Close() = 0;
+};
+
+}  // namespace hydra

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The state machine: applying chosen entries, and reading blocks.
+//
+// An entry may be applied before its record is durable here (a majority elsewhere chose it). It
+// then waits, in order, and its buffer serves reads; only when it and everything before it is
+// durable does it become stable and reach the overlay, which a checkpoint may write out.
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "blockstore/engine_impl.h"
+
+namespace hydra {
+
+Status EngineImpl::Apply(GroupId id, Instance instance, const Ballot& ballot) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  if (instance != group->applied + 1) {
+    return Status::FailedPrecondition(fmt::format(
+        "group {}: instance {} cannot be applied after {}", id, instance, group->applied));
+  }
+  const auto found = group->live.find(instance);
+  if (found == group->live.end()) {
+    return Status::FailedPrecondition(
+        fmt::format("group {}: instance {} was not accepted here", id, instance));
+  }
+  const std::shared_ptr<LiveEntry>& entry = found->second;
+  if (entry->ballot != ballot) {
+    return Status::FailedPrecondition(
+        fmt::format("group {}: instance {} was accepted in ballot ({}, {}), not in ({}, {})", id,
+                    instance, entry->ballot.round, entry->ballot.node, ballot.round, ballot.node));
+  }
+  if (entry->faulty) {
+    return Status::Corruption(
+        fmt::format("group {}: the record of instance {} is rotten; fetch it from a peer and "
+                    "accept it again",
+                    id, instance));
+  }
+  if (!entry->understood) {
+    group->halted = true;
+    return Status::Unsupported(fmt::format(
+        "group {}: instance {} holds an operation this build does not know. Upgrade Hydra on this "
+        "node",
+        id, instance));
+  }
+  uint64_t rows = 0;
+  for (const Operation& op : entry->entry.operations) rows += op.count + op.extents.size();
+  if (map_->rows() + rows > 2 * options_.overlay_rows && map_->rows() > 0) {
+    return Status::Busy("the overlay is full until a checkpoint has been written");
+  }
+  const bool direct = entry->durable && group->waiting.empty();
+  if (!direct && draining_) {
+    return Status::Busy("a checkpoint waits for applied entries to become durable");
+  }
+  group->waiting.push_back(entry);
+  group->applied = instance;
+  FoldStable(group);
+  return Status::Ok();
+}
+
+void EngineImpl::FoldStable(Group* group) {
+  while (!group->waiting.empty() && group->waiting.front()->durable) {
+    const std::shared_ptr<LiveEntry> entry = std::move(group->waiting.front());
+    group->waiting.pop_front();
+    HYDRA_CHECK(entry->instance == group->stable + 1);
+    ApplyToMap(group, *entry);
+    group->stable = entry->instance;
+    group->applied = std::max(group->applied, group->stable);
+    if (const LogIndex::Slot* slot = group->log.Find(entry->instance)) {
+      volume_->AddOpen(slot->segment, -1);
+    }
+    group->live.erase(entry->instance);
+  }
+  const Instance kept = options_.log_entries_kept;
+  if (group->stable > kept && group->log.truncated() < group->stable - kept) {
+    group->log.Truncate(group->stable - kept);
+  }
+}
+
+void EngineImpl::ApplyToMap(Group* group, const LiveEntry& entry) {
+  uint32_t page = entry.placement.payload_page;
+  for (size_t i = 0; i < entry.entry.operations.size(); ++i) {
+    const Operation& op = entry.entry.operations[i];
+    const Version version = MakeVersion(entry.instance, static_cast<uint32_t>(i));
+    switch (op.kind) {
+      case OpKind::kNoop:
+      case OpKind::kOpaque: break;
+      case OpKind::kWrite:
+        for (size_t b = 0; b < op.crcs.size(); ++b) {
+          map_->Write(group->id, op.lba + b, version,
+                      Reference{entry.placement.segment, page, op.crcs[b]});
+          page += op.block_pages;
+        }
+        break;
+      case OpKind::kZero:
+      case OpKind::kUnmap:
+        for (uint64_t b = 0; b < op.count; ++b) {
+          map_->Erase(group->id, op.lba + b,
+                      op.kind == OpKind::kZero ? BlockKind::kZero : BlockKind::kUnmapped, version);
+        }
+        break;
+      case OpKind::kZeroExtents:
+        for (Extent extent : op.extents) map_->ZeroExtent(group->id, extent, version);
+        break;
+    }
+  }
+}
+
+// The newest applied entry not yet in the overlay that touches `lba`, and which of its operations
+// does so last.
+const LiveEntry* EngineImpl::FindWaiting(const Group& group, Lba lba, uint32_t* operation) const {
+  const uint64_t extent = lba / (kExtentPages / group.block_pages);
+  for (auto it = group.waiting.rbegin(); it != group.waiting.rend(); ++it) {
+    const auto& operations = (*it)->entry.operations;
+    for (size_t i = operations.size(); i > 0; --i) {
+      const Operation& op = operations[i - 1];
+      const bool in_range = lba >= op.lba && lba - op.lba < op.count;
+      const bool in_extent = std::binary_search(op.extents.begin(), op.extents.end(), extent);
+      if (in_range || in_extent) {
+        *operation = static_cast<uint32_t>(i - 1);
+        return it->get();
+      }
+    }
+  }
+  return nullptr;
+}
+
+Version EngineImpl::NewestVersion(GroupId id, Lba lba, Version floor, bool* floor_known) {
+  const Group* group = FindGroup(id);
+  *floor_known = group != nullptr && VersionInstance(floor) >= group->checkpointed;
+  if (group == nullptr) return 0;
+  uint32_t operation = 0;
+  if (const LiveEntry* entry = FindWaiting(*group, lba, &operation)) {
+    return MakeVersion(entry->instance, operation);
+  }
+  return map_->OverlayVersion(id, lba);
+}
+
+// --- Reads ------------------------------------------------------------------------------------
+
+// What each block of a read needs: nothing (a hole), a copy from an entry's buffer, a row that
+// was in the overlay, or a look-up in LevelDB first.
+class EngineImpl::BlockReadJob final : public ReadJob {
+ public:
+  BlockReadJob(const BlockMap* map, SegmentTableRef table, GroupId group, Lba lba,
+               uint32_t block_pages, uint64_t count)
+      : map_(map),
+        table_(std::move(table)),
+        group_(group),
+        lba_(lba),
+        block_bytes_(size_t{block_pages} * kPageSize) {
+    steps_.resize(count);
+    result_.data = Buffer::Allocate(block_bytes_ * count);
+    result_.blocks.resize(count);
+  }
+
+  void AddRow(size_t block, const MapRow& row) { steps_[block] = {Step::kRead, row, nullptr}; }
+  void AddLookup(size_t block) { steps_[block].kind = Step::kLookup; }
+  void AddBuffer(size_t block, Version version, uint32_t crc, const LiveEntry* entry,
+                 uint64_t offset) {
+    steps_[block] = {Step::kDone, {}, nullptr};
+    result_.blocks[block] = {version, BlockKind::kData, crc};
+    CopyFrom(*entry, offset, Out(block));
+  }
+
+  void Run() override { status_ = ReadAll(); }
+
+  Result<ReadResult> Take() {
+    HYDRA_RETURN_IF_ERROR(status_);
+    return std::move(result_);
+  }
+  const Status& status() const { return status_; }
+
+  ReadPins::Pin pin;
+
+ private:
+  struct Step {
+    enum Kind : uint8_t { kHole, kDone, kRead, kLookup } kind = kHole;
+    MapRow row;
+    const LiveEntry* entry = nullptr;
+  };
+
+  std::span<uint8_t> Out(size_t block, size_t count = 1) {
+    return result_.data.span().subspan(block * block_bytes_, count * block_bytes_);
+  }
+
+  static void CopyFrom(const LiveEntry& entry, uint64_t offset, std::span<uint8_t> out) {
+    size_t copied = 0;
+    for (const BufferSlice& slice : entry.payload) {
+      if (offset >= slice.length) {
+        offset -= slice.length;
+        continue;
+      }
+      const size_t piece = std::min<size_t>(slice.length - offset, out.size() - copied);
+      std::memcpy(out.data() + copied, slice.data() + offset, piece);
+      copied += piece;
+      offset = 0;
+      if (copied == out.size()) return;
+    }
+    HYDRA_CHECK(copied == out.size());
+  }
+
+  Status ReadAll() {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      if (steps_[i].kind != Step::kLookup) continue;
+      HYDRA_ASSIGN_OR_RETURN(steps_[i].row, map_->GetStored(group_, lba_ + i));
+      // Erased by a checkpoint since the read was planned: a newer state, and as good.
+      steps_[i].kind = steps_[i].row.kind == BlockKind::kData ? Step::kRead : Step::kHole;
+    }
+    for (size_t i = 0; i < steps_.size();) {
+      if (steps_[i].kind == Step::kHole) {
+        result_.blocks[i].crc = Crc32c(Out(i));
+        ++i;
+      } else if (steps_[i].kind == Step::kDone) {
+        ++i;
+      } else {
+        const size_t run = RunLength(i);
+        HYDRA_RETURN_IF_ERROR(ReadRun(i, run));
+        i += run;
+      }
+    }
+    return Status::Ok();
+  }
+
+  // Blocks from `first` on that lie one behind the other on disk.
+  size_t RunLength(size_t first) const {
+    const auto pages = static_cast<uint32_t>(block_bytes_ / kPageSize);
+    size_t run = 1;
+    while (first + run < steps_.size() && steps_[first + run].kind == Step::kRead) {
+      const Reference& a = steps_[first + run - 1].row.reference;
+      const Reference& b = steps_[first + run].row.reference;
+      if (b.segment != a.segment || b.page != a.page + pages) break;
+      ++run;
+    }
+    return run;
+  }
+
+  Status ReadRun(size_t first, size_t run) {
+    const Reference& start = steps_[first].row.reference;
+    const auto segment = table_->find(start.segment);
+    bool whole = false;
+    if (run > 1 && segment != table_->end()) {
+      auto read = segment->second->cached->PRead(uint64_t{start.page} * kPageSize, Out(first, run));
+      whole = read.ok() && *read == run * block_bytes_;
+    }
+    for (size_t i = first; i < first + run; ++i) {
+      const MapRow& row = steps_[i].row;
+      result_.blocks[i] = {row.version, BlockKind::kData, row.reference.crc};
+      if (whole && Crc32c(Out(i)) == row.reference.crc) continue;
+      const Status read = ReadBlock(*table_, row.reference, Out(i));
+      if (!read.ok()) {
+        return read.WithContext(fmt::format("group {} block {}", group_, lba_ + i));
+      }
+    }
+    return Status::Ok();
+  }
+
+  const BlockMap* map_;
+  SegmentTableRef table_;
+  GroupId group_;
+  Lba lba_;
+  size_t block_bytes_;
+  std::vector<Step> steps_;
+  ReadResult result_;
+  Status status_;
+};
+
+Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint64_t count) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  if (count == 0) return Status::InvalidArgument("a read of no blocks");
+  if (lba + count < lba) {
+    return Status::InvalidArgument(fmt::format("blocks {} + {} reach past 2^64", lba, count));
+  }
+  if (count > kExtentPages / group->block_pages) {
+    return Status::InvalidArgument(
+        fmt::format("{} blocks in one read; at most {} (1 MiB): split it", count,
+                    kExtentPages / group->block_pages));
+  }
+  auto job = std::make_unique<BlockReadJob>(map_.get(), volume_->table(), id, lba,
+                                            group->block_pages, count);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint32_t operation = 0;
+    if (const LiveEntry* entry = FindWaiting(*group, lba + i, &operation)) {
+      const Operation& op = entry->entry.operations[operation];
+      if (op.kind != OpKind::kWrite) continue;
+      uint64_t pages = (lba + i - op.lba) * op.block_pages;
+      for (uint32_t o = 0; o < operation; ++o) pages += entry->entry.operations[o].PayloadPages();
+      const Version version = MakeVersion(entry->instance, operation);
+      const uint32_t crc = op.crcs[lba + i - op.lba];
+      if (entry->durable) {
+        // Durable but behind one that is not: its payload is on disk already.
+        const auto page = static_cast<uint32_t>(entry->placement.payload_page + pages);
+        job->AddRow(i, {version, {entry->placement.segment, page, crc}, BlockKind::kData, false});
+      } else {
+        job->AddBuffer(i, version, crc, entry, pages * kPageSize);
+      }
+      continue;
+    }
+    MapRow row;
+    switch (map_->Find(id, lba + i, &row)) {
+      case BlockMap::Where::kHole: break;
+      case BlockMap::Where::kRow: job->AddRow(i, row); break;
+      case BlockMap::Where::kStored: job->AddLookup(i); break;
+    }
+  }
+  job->pin = pins_.Take();
+  return std::unique_ptr<ReadJob>(std::move(job));
+}
+
+Result<ReadResult> EngineImpl::FinishRead(std::unique_ptr<ReadJob> job) {
+  auto* read = static_cast<BlockReadJob*>(job.get());
+  pins_.Release(read->pin);
+  if (read->status().code() == Code::kCorruption) ++rotten_blocks_;
+  FreeCondemned();
+  HYDRA_RETURN_IF_ERROR(poisoned_);
+  return read->Take();
+}
+
+Result<ReadResult> EngineImpl::Read(GroupId id, Lba lba, uint64_t count) {
+  HYDRA_ASSIGN_OR_RETURN(auto job, PlanRead(id, lba, count));
+  job->Run();
+  return FinishRead(std::move(job));
+}
+
+}  // namespace hydra

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The engine's insides (blockstore/engine.h has its contract). Split by concern:
+//   engine_open.cc   creating, opening, recovery
+//   engine_log.cc    records in, batches out, completions
+//   engine_apply.cc  the state machine and reads
+//   engine_jobs.cc   checkpoints, spares, accounting, freeing
+//   engine_vacuum.cc cleaning
+//   engine_scan.cc   changes, images, digest, scrub, stats
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "blockstore/block_map.h"
+#include "blockstore/checkpoint.h"
+#include "blockstore/engine.h"
+#include "blockstore/identity.h"
+#include "blockstore/log_index.h"
+#include "blockstore/map_schema.h"
+#include "blockstore/map_store.h"
+#include "blockstore/physical_volume.h"
+#include "blockstore/vacuum.h"
+
+namespace hydra {
+
+// An accepted entry that is not yet stable. `payload` is there until the record is durable.
+struct LiveEntry {
+  Instance instance = 0;
+  Ballot ballot;
+  Entry entry;
+  bool understood = true;
+  bool faulty = false;  // accepted, its record unreadable
+  bool durable = false;
+  Placement placement;  // valid when durable
+  Payload payload;
+};
+
+struct Group {
+  GroupId id = 0;
+  uint32_t block_pages = 1;
+  Ballot promised;                                      // durable
+  std::string opaque;                                   // durable
+  LogIndex log;                                         // durable records
+  std::map<Instance, std::shared_ptr<LiveEntry>> live;  // accepted, above `stable`
+  std::deque<std::shared_ptr<LiveEntry>> waiting;       // applied, not all durable yet
+  Instance applied = 0;
+  Instance stable = 0;
+  Instance noted_stable = 0;  // what the stream last said of `stable`
+  Instance checkpointed = 0;  // `applied` of the last finished checkpoint
+  Version horizon = 0;
+  Version durable_horizon = 0;
+  std::string state;  // of the layers above, as recovered
+  Instance state_at = 0;
+  bool suspect = false;
+  bool halted = false;
+};
+
+// What a queued record becomes when it is durable.
+struct PendingRecord {
+  RecordType type = RecordType::kAccept;
+  GroupId group = 0;
+  bool report = true;  // the caller waits for `token`
+  uint64_t token = 0;
+  std::shared_ptr<LiveEntry> entry;  // accept
+  bool moved = false;                // accept: re-appended by vacuum
+  HardStateRecord hard_state;        // hard state
+  Instance instance = 0;             // truncate
+  RelocateRecord relocate;           // relocate
+  GroupAction action = GroupAction::kCreate;
+};
+
+// Keeps segments from being recycled under a reader.
+class ReadPins {
+ public:
+  using Pin = std::multiset<uint64_t>::iterator;
+
+  Pin Take() { return active_.insert(epoch_); }
+  void Release(Pin pin) { active_.erase(pin); }
+  // The moment after which a reader cannot have seen what is being retired now.
+  uint64_t Retire() { return epoch_++; }
+  bool DrainedUpTo(uint64_t epoch) const { return active_.empty() || *active_.begin() > epoch; }
+
+ private:
+  uint64_t epoch_ = 1;
+  std::multiset<uint64_t> active_;
+};
+
+class EngineImpl final : public Engine, private BatchSink {
+ public:
+  EngineImpl(const EngineOptions& options, StoreIdentity identity, std::unique_ptr<FileLock> lock);
+  ~EngineImpl() override;
+
+  Status Recover();
+
+  // Engine
+  const StoreIdentity& identity() const override { return identity_; }
+  const RecoveryReport& recovery() const override { return report_; }
+  void SetStateSource(StateSource source) override { state_source_ = std::move(source); }
+  Status CreateGroup(GroupId group, uint32_t block_pages, uint64_t token) override;
+  Status DropGroup(GroupId group, uint64_t token) override;
+  Status Accept(GroupId group, Instance instance, const Ballot& ballot, Entry entry,
+                Payload payload, uint64_t token) override;
+  Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque,
+                       uint64_t token) override;
+  Status TruncateLog(GroupId group, Instance instance, uint64_t token) override;
+  Status Readmit(GroupId group) override;
+  Batch* NextBatch(Nanos now) override;
+  void BatchDone(Batch* batch, const Status& written, Nanos now,
+                 std::vector<Completion>* completions) override;
+  std::optional<Nanos> NextDeadline() const override;
+  Result<GroupInfo> Info(GroupId group) const override;
+  std::vector<GroupId> Groups() const override;
+  std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const override;
+  Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) override;
+  Status Apply(GroupId group, Instance instance, const Ballot& ballot) override;
+  Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) override;
+  Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) override;
+  Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) override;
+  Version NewestVersion(GroupId group, Lba lba, Version floor, bool* floor_known) override;
+  Result<ChangeBatch> ScanChanges(GroupId group, Version since, const std::string& cursor,
+                                  size_t limit) override;
+  Result<ChangeBatch> ScanImage(GroupId group, const std::string& cursor, size_t limit) override;
+  Result<uint64_t> Digest(GroupId group) override;
+  std::unique_ptr<Job> NextJob() override;
+  void FinishJob(std::unique_ptr<Job> job) override;
+  void RequestCheckpoint() override { checkpoint_requested_ = true; }
+  void RequestVacuum(bool enabled) override { vacuum_enabled_ = enabled; }
+  Status Drain(std::vector<Completion>* completions) override;
+  Status Checkpoint() override;
+  Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) override;
+  EngineStats Stats() const override;
+  const Status& poisoned() const override { return poisoned_; }
+  Status Close() override;
+
+ private:
+  class BlockReadJob;
+  class AccountingJob;
+  struct Condemned {
+    SegmentNumber segment;
+    uint64_t epoch;
+  };
+
+  // BatchSink, during recovery
+  Status OnBatch(const ScannedBatch& batch, const StreamPosition& position) override;
+  Status OnGap(uint64_t from, uint64_t to) override;
+
+  // engine_open.cc
+  Status LoadCheckpoint(CheckpointRow* row, std::optional<IntentRow>* intent);
+  Status LoadGroup(GroupId group, const GroupMeta& meta);
+  void LoadOpenEntry(Group* group, const OpenEntry& open);
+  Status ReplayRecord(const ScannedBatch& batch, size_t index);
+  Status ReplayAccept(const RecordView& view, const Placement& placement);
+  Status ReplayGroup(const GroupRecord& record);
+  Status ReplayStable(GroupId group, Instance stable);
+  void EnsureBallast();
+  void ReleaseBallast();
+
+  // engine_log.cc
+  Result<Group*> Usable(GroupId group);
+  Group* FindGroup(GroupId group);
+  Status Poison(const Status& cause);
+  void Queue(Urgency urgency, PendingRecord pending, std::string record, Payload payload);
+  void Complete(PendingRecord pending, const Placement& placement,
+                std::vector<Completion>* completions);
+  void CompleteAccept(const PendingRecord& pending, const Placement& placement);
+  void CompleteMovedAccept(Group* group, const PendingRecord& pending, const Placement& placement);
+  void IndexEntry(Group* group, const LiveEntry& entry);
+  void DropGroupState(GroupId group);
+  std::string SealNote();
+  Result<LogEntry> ReadRecord(Group* group, Instance instance, const LogIndex::Slot& slot);
+
+  // engine_apply.cc
+  void FoldStable(Group* group);
+  void ApplyToMap(Group* group, const LiveEntry& entry);
+  const LiveEntry* FindWaiting(const Group& group, Lba lba, uint32_t* operation) const;
+
+  // engine_jobs.cc
+  bool WantsCheckpoint() const;
+  std::unique_ptr<Job> BeginCheckpoint(bool clean);
+  GroupMeta MetaOf(Group* group);
+  void FinishCheckpoint(CheckpointJob* job);
+  void FinishAccounting(AccountingJob* job);
+  void FreeCondemned();
+  void TrimLogs(SegmentNumber segment);
+  bool CheckpointFits();
+
+  // engine_vacuum.cc
+  SegmentNumber PickVictim() const;
+  bool IsFreeable(SegmentNumber number, const Segment& segment) const;
+  size_t FreeableSegments() const;
+  std::unique_ptr<Job> NextVacuumJob();
+  void FinishVacuumScan(VacuumScanJob* job);
+  void FinishVacuumRead(VacuumReadJob* job);
+  void QueueRelocations();
+  void MoveOpenEntries();
+  void EndVacuum();
+
+  EngineOptions options_;
+  StoreIdentity identity_;
+  std::unique_ptr<FileLock> lock_;
+  RecoveryReport report_;
+  Status poisoned_;
+
+  std::unique_ptr<MapStore> store_;
+  std::unique_ptr<PhysicalVolume> volume_;
+  std::unique_ptr<BlockMap> map_;
+  std::map<GroupId, Group> groups_;
+  std::set<GroupId> dropped_;            // ids that must not come back
+  std::vector<GroupId> dropped_now_;     // since the last checkpoint
+  std::vector<GroupId> dropped_before_;  // rows not yet swept
+
+  uint64_t next_cookie_ = 1;
+  std::unordered_map<uint64_t, PendingRecord> pending_;
+
+  StateSource state_source_;
+  uint64_t checkpoint_id_ = 0;
+  bool checkpoint_requested_ = false;
+  bool checkpoint_running_ = false;
+  bool draining_ = false;  // a checkpoint waits for applied entries to become durable
+  bool ballast_released_ = false;
+
+  ReadPins pins_;
+  std::vector<Condemned> condemned_;
+  std::string accounting_cursor_;
+  bool accounting_running_ = false;
+  bool accounting_complete_ = false;
+  bool accounting_failed_ = false;
+
+  bool vacuum_enabled_ = true;
+  VacuumState vacuum_;
+  ReadPins::Pin vacuum_pin_;
+
+  std::string scrub_cursor_;
+  uint64_t rotten_blocks_ = 0;
+  uint64_t payload_bytes_ = 0;
+  uint64_t relocated_bytes_ = 0;
+  uint64_t checkpoints_ = 0;
+};
+
+}  // namespace hydra

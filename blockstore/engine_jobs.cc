@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Background work: what to do next, and folding in what was done.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/logging.h"
+#include "blockstore/engine_impl.h"
+
+namespace hydra {
+namespace {
+
+constexpr size_t kAccountingRows = 50'000;
+// Rows swept per checkpoint: more than one checkpoint adds, so that sweeping catches up.
+constexpr size_t kSweepFactor = 2;
+constexpr size_t kMinSweep = 10'000;
+// LevelDB writes a row about four times while it sinks to the bottom.
+constexpr uint64_t kBytesPerRow = 400;
+constexpr uint64_t kCheckpointMargin = 8u << 20;
+constexpr size_t kCheckpointForSegments = 4;
+
+}  // namespace
+
+// After a restart the extent tables know which blocks hold data, but not where. This reads the
+// map's rows piece by piece; blocks that were touched since are skipped when it is folded in.
+class EngineImpl::AccountingJob final : public Job {
+ public:
+  AccountingJob(const MapStore* store, std::string from) : store_(store), next(std::move(from)) {}
+
+  void Run() override {
+    size_t count = 0;
+    done = true;
+    status = store_->Scan(next, "", [&](std::string_view key, std::string_view value) {
+      if (count++ == kAccountingRows) {
+        next = std::string(key);
+        done = false;
+        return false;
+      }
+      const auto parsed = ParseMapKey(key);
+      if (!parsed || parsed->tag != 'm') {
+        // Rows of other kinds lie between: jump to the next group's blocks.
+        if (parsed && parsed->tag > 'm' && parsed->group < kNodeGroup - 1) {
+          next = TagPrefix(parsed->group + 1, 'M');
+          done = false;
+          return false;
+        }
+        return !parsed || parsed->group != kNodeGroup;
+      }
+      auto row = ParseBlockRow(value);
+      if (row.ok() && row->kind == BlockKind::kData) {
+        rows.push_back({parsed->group, parsed->first, row->reference.segment});
+      }
+      return true;
+    });
+  }
+  const char* name() const override { return "accounting"; }
+
+ private:
+  const MapStore* store_;
+
+ public:
+  struct Row {
+    GroupId group;
+    Lba lba;
+    SegmentNumber segment;
+  };
+  std::string next;
+  std::vector<Row> rows;
+  bool done = false;
+  Status status;
+};
+
+std::unique_ptr<Job> EngineImpl::NextJob() {
+  if (!poisoned_.ok()) return nullptr;
+  FreeCondemned();
+  if (!poisoned_.ok()) return nullptr;
+  if (volume_->spares() <= options_.reserve_segments) {
+    if (auto job = volume_->NextSpareJob()) return job;
+  }
+  if (WantsCheckpoint()) {
+    if (auto job = BeginCheckpoint(false)) return job;
+  }
+  if (auto job = NextVacuumJob()) return job;
+  if (auto job = volume_->NextSpareJob()) return job;
+  if (!accounting_complete_ && !accounting_running_ && !accounting_failed_) {
+    accounting_running_ = true;
+    return std::make_unique<AccountingJob>(store_.get(), accounting_cursor_);
+  }
+  return nullptr;
+}
+
+void EngineImpl::FinishJob(std::unique_ptr<Job> job) {
+  if (auto* checkpoint = dynamic_cast<CheckpointJob*>(job.get())) {
+    FinishCheckpoint(checkpoint);
+  } else if (auto* accounting = dynamic_cast<AccountingJob*>(job.get())) {
+    FinishAccounting(accounting);
+  } else if (auto* scan = dynamic_cast<VacuumScanJob*>(job.get())) {
+    FinishVacuumScan(scan);
+  } else if (auto* read = dynamic_cast<VacuumReadJob*>(job.get())) {
+    FinishVacuumRead(read);
+  } else {
+    const Status made = volume_->FinishSpareJob(job.get());
+    if (!made.ok()) (void)Poison(made);
+  }
+}
+
+void EngineImpl::FinishAccounting(AccountingJob* job) {
+  accounting_running_ = false;
+  if (!job->status.ok()) {
+    // Reads and writes go on; only freeing space does not, until the next start.
+    HYDRA_LOG_ERROR("the map cannot be read whole, so no space can be freed: {}",
+                    job->status.ToString());
+    accounting_failed_ = true;
+    return;
+  }
+  for (const auto& row : job->rows) map_->LoadSegment(row.group, row.lba, row.segment);
+  accounting_cursor_ = std::move(job->next);
+  if (job->done) {
+    accounting_complete_ = true;
+    volume_->SetAccountingComplete();
+  }
+}
+
+// --- Checkpoints ------------------------------------------------------------------------------
+
+bool EngineImpl::WantsCheckpoint() const {
+  if (checkpoint_running_) return false;
+  if (checkpoint_requested_ || map_->rows() >= options_.overlay_rows) return true;
+  if (!accounting_complete_ || !volume_->WantsVacuum()) return false;
+  // Cleaned segments become free with the next checkpoint.
+  const size_t freeable = FreeableSegments();
+  return freeable >= kCheckpointForSegments ||
+         (freeable > 0 && volume_->spares() <= options_.reserve_segments);
+}
+
+bool EngineImpl::CheckpointFits() {
+  auto fits = [this] {
+    auto free = options_.fs->FreeBytes(options_.dir);
+    return free.ok() && *free >= map_->rows() * kBytesPerRow + kCheckpointMargin;
+  };
+  if (fits()) {
+    if (ballast_released_) EnsureBallast();
+    return true;
+  }
+  ReleaseBallast();
+  if (fits()) return true;
+  HYDRA_LOG_WARN("no room for a checkpoint: free some space on this disk");
+  return false;
+}
+
+std::unique_ptr<Job> EngineImpl::BeginCheckpoint(bool clean) {
+  HYDRA_CHECK(!checkpoint_running_);
+  draining_ = true;
+  for (const auto& [id, group] : groups_) {
+    if (!group.waiting.empty()) return nullptr;  // soon: its record is queued or in flight
+  }
+  if (!CheckpointFits()) {
+    draining_ = false;
+    return nullptr;
+  }
+  draining_ = false;
+  checkpoint_requested_ = false;
+  checkpoint_running_ = true;
+
+  CheckpointJob::Input input;
+  input.row.id = ++checkpoint_id_;
+  input.row.position = volume_->position();
+  input.row.highest_segment = volume_->highest_segment();
+  input.row.clean = clean;
+  for (auto& [id, group] : groups_) {
+    input.metas.emplace(id, MetaOf(&group));
+    if (group.durable_horizon > 0) input.sweep.emplace(id, group.durable_horizon);
+    input.blocks_per_extent.emplace(id, kExtentPages / group.block_pages);
+  }
+  input.sweep_limit = kSweepFactor * map_->rows() + kMinSweep;
+  input.map = map_->Freeze();
+  input.dropped_now = std::move(dropped_now_);
+  dropped_now_.clear();
+  input.dropped_before = dropped_before_;
+  if (accounting_complete_) {
+    for (const auto& [number, segment] : volume_->segments()) {
+      if (IsFreeable(number, segment)) input.freeable.push_back(number);
+    }
+  }
+  return std::make_unique<CheckpointJob>(store_.get(), std::move(input));
+}
+
+void EngineImpl::FinishCheckpoint(CheckpointJob* job) {
+  checkpoint_running_ = false;
+  if (!job->status().ok()) {
+    (void)Poison(job->status());
+    return;
+  }
+  const CheckpointJob::Input& input = job->input();
+  map_->Thaw();
+  ++checkpoints_;
+  for (const auto& [id, meta] : input.metas) {
+    if (Group* group = FindGroup(id)) {
+      group->checkpointed = meta.applied;
+      group->durable_horizon = meta.horizon;
+    }
+  }
+  for (GroupId swept : job->swept_groups()) std::erase(dropped_before_, swept);
+  dropped_before_.insert(dropped_before_.end(), input.dropped_now.begin(), input.dropped_now.end());
+
+  const uint64_t epoch = pins_.Retire();
+  for (SegmentNumber number : input.freeable) {
+    Segment* segment = volume_->Find(number);
+    HYDRA_CHECK(segment != nullptr && segment->live_pages == 0 && segment->open_records == 0);
+    segment->condemned = true;
+    condemned_.push_back({number, epoch});
+    TrimLogs(number);
+  }
+  FreeCondemned();
+
+  PendingRecord pending;
+  pending.type = RecordType::kCheckpoint;
+  pending.report = false;
+  pending.group = kNodeGroup;
+  std::string record = Encode(CheckpointRecord{input.row.id, input.row.position.next_batch});
+  if (!input.row.clean && volume_->CheckRoom(Urgency::kHardState, record.size(), 0).ok()) {
+    Queue(Urgency::kHardState, std::move(pending), std::move(record), {});
+  }
+}
+
+// Entries in a segment that goes away can no longer be shipped to peers.
+void EngineImpl::TrimLogs(SegmentNumber segment) {
+  for (auto& [id, group] : groups_) {
+    group.log.Truncate(group.log.HighestIn(segment, group.stable));
+  }
+}
+
+void EngineImpl::FreeCondemned() {
+  if (condemned_.empty() || !poisoned_.ok()) return;
+  std::erase_if(condemned_, [this](const Condemned& condemned) {
+    if (!poisoned_.ok() || !pins_.DrainedUpTo(condemned.epoch)) return false;
+    map_->ReleaseSegment(condemned.segment);
+    const Status freed = volume_->Free(condemned.segment);
+    if (!freed.ok()) (void)Poison(freed);
+    return true;
+  });
+}
+
+Status EngineImpl::Checkpoint() {
+  HYDRA_RETURN_IF_ERROR(poisoned_);
+  if (checkpoint_running_) return Status::Busy("a checkpoint is being written");
+  HYDRA_RETURN_IF_ERROR(Drain(nullptr));
+  auto job = BeginCheckpoint(false);
+  if (job == nullptr) return Status::NoSpace("no room on the disk for a checkpoint");
+  job->Run();
+  FinishJob(std::move(job));
+  return poisoned_;
+}
+
+Status EngineImpl::Drain(std::vector<Completion>* completions) {
+  std::vector<Completion> ignored;
+  if (completions == nullptr) completions = &ignored;
+  while (poisoned_.ok()) {
+    if (Batch* batch = NextBatch(0)) {
+      BatchDone(batch, batch->Write(), 0, completions);
+      continue;
+    }
+    if (auto job = NextJob()) {
+      job->Run();
+      FinishJob(std::move(job));
+      continue;
+    }
+    break;
+  }
+  HYDRA_RETURN_IF_ERROR(poisoned_);
+  if (!volume_->Idle()) {
+    return Status::NoSpace("records are queued, but there is no segment to write them to");
+  }
+  return Status::Ok();
+}
+
+}  // namespace hydra

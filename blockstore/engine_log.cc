@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Records in, batches out. Durable before said: a token is completed, and the engine's own idea of
+// the log and the hard state changes, only in BatchDone.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/logging.h"
+#include "blockstore/engine_impl.h"
+
+namespace hydra {
+namespace {
+
+// What the layers above may put into one hard state or one operation.
+constexpr size_t kMaxOpaqueBytes = 16u << 10;
+
+Status CheckPayload(const Entry& entry, const Payload& payload, uint32_t block_pages) {
+  uint64_t bytes = 0;
+  for (const BufferSlice& slice : payload) {
+    if (slice.length == 0 || slice.length % kPageSize != 0 || slice.offset % kPageSize != 0 ||
+        slice.offset + slice.length > slice.buffer.size()) {
+      return Status::InvalidArgument("payload slices must be whole, aligned pages");
+    }
+    bytes += slice.length;
+  }
+  const uint64_t expected = uint64_t{entry.PayloadPages()} * kPageSize;
+  if (bytes != expected) {
+    return Status::InvalidArgument(
+        fmt::format("{} bytes of payload for {} bytes of blocks", bytes, expected));
+  }
+  // A block may be spread over slices, so its CRC is continued from one to the next.
+  size_t slice = 0;
+  size_t used = 0;
+  for (const Operation& op : entry.operations) {
+    if (op.kind != OpKind::kWrite) continue;
+    for (size_t i = 0; i < op.crcs.size(); ++i) {
+      size_t left = size_t{block_pages} * kPageSize;
+      uint32_t crc = 0;
+      while (left > 0) {
+        const size_t piece = std::min(left, payload[slice].length - used);
+        crc = Crc32c(payload[slice].data() + used, piece, crc);
+        left -= piece;
+        used += piece;
+        if (used == payload[slice].length) {
+          ++slice;
+          used = 0;
+        }
+      }
+      if (crc != op.crcs[i]) {
+        return Status::InvalidArgument(fmt::format(
+            "block {}: the payload's checksum is {:08x}, the entry says {:08x}. It was damaged on "
+            "its way here; send it again",
+            op.lba + i, crc, op.crcs[i]));
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Group* EngineImpl::FindGroup(GroupId id) {
+  const auto found = groups_.find(id);
+  return found == groups_.end() ? nullptr : &found->second;
+}
+
+Result<Group*> EngineImpl::Usable(GroupId id) {
+  HYDRA_RETURN_IF_ERROR(poisoned_);
+  Group* group = FindGroup(id);
+  if (group == nullptr) return Status::NotFound(fmt::format("no group {} on this node", id));
+  return group;
+}
+
+Status EngineImpl::Poison(const Status& cause) {
+  if (poisoned_.ok()) {
+    poisoned_ = Status::Poisoned(fmt::format(
+        "the store stopped after a failed write ({}). Nothing acknowledged is lost, but nothing "
+        "more can be trusted to this disk: restart the node, and replace the disk if it fails "
+        "again",
+        cause.ToString()));
+    HYDRA_LOG_ERROR("{}: {}", options_.dir, poisoned_.ToString());
+  }
+  return poisoned_;
+}
+
+void EngineImpl::Queue(Urgency urgency, PendingRecord pending, std::string record,
+                       Payload payload) {
+  const uint64_t cookie = next_cookie_++;
+  const GroupId flow = pending.group;
+  pending_.emplace(cookie, std::move(pending));
+  volume_->Enqueue(urgency, flow, std::move(record), std::move(payload), cookie);
+}
+
+Status EngineImpl::CreateGroup(GroupId id, uint32_t block_pages, uint64_t token) {
+  HYDRA_RETURN_IF_ERROR(poisoned_);
+  if (id == kNodeGroup) return Status::InvalidArgument("this group id is reserved");
+  if (block_pages == 0 || block_pages > kMaxBlockPages || kExtentPages % block_pages != 0) {
+    return Status::InvalidArgument(
+        fmt::format("blocks of {} pages: use 1, 2, 4, 8 or 16 (4 to 64 KiB)", block_pages));
+  }
+  if (groups_.contains(id)) return Status::AlreadyExists(fmt::format("group {} exists", id));
+  if (dropped_.contains(id)) {
+    return Status::FailedPrecondition(
+        fmt::format("group {} was dropped; ids are never used again", id));
+  }
+  std::string record = Encode(GroupRecord{id, GroupAction::kCreate, block_pages});
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kHardState, record.size(), 0));
+  Group& group = groups_[id];
+  group.id = id;
+  group.block_pages = block_pages;
+  map_->AddGroup(id, block_pages);
+  PendingRecord pending;
+  pending.type = RecordType::kGroup;
+  pending.group = id;
+  pending.token = token;
+  Queue(Urgency::kHardState, std::move(pending), std::move(record), {});
+  return Status::Ok();
+}
+
+Status EngineImpl::DropGroup(GroupId id, uint64_t token) {
+  HYDRA_RETURN_IF_ERROR(Usable(id).status());
+  std::string record = Encode(GroupRecord{id, GroupAction::kDrop, 1});
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kHardState, record.size(), 0));
+  PendingRecord pending;
+  pending.type = RecordType::kGroup;
+  pending.group = id;
+  pending.token = token;
+  pending.action = GroupAction::kDrop;
+  Queue(Urgency::kHardState, std::move(pending), std::move(record), {});
+  return Status::Ok();
+}
+
+Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, Entry entry,
+                          Payload payload, uint64_t token) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  if (instance == 0 || instance > kMaxInstance) {
+    return Status::InvalidArgument(fmt::format("instance {}: use 1 to 2^48 - 1", instance));
+  }
+  if (instance <= group->applied) {
+    return Status::FailedPrecondition(fmt::format(
+        "instance {} of group {} is applied already (up to {})", instance, id, group->applied));
+  }
+  if (instance > group->stable + kMaxOpenInstances) {
+    return Status::FailedPrecondition(
+        fmt::format("instance {} of group {} is more than {} beyond what is applied ({}); catch up "
+                    "first",
+                    instance, id, kMaxOpenInstances, group->stable));
+  }
+  const auto existing = group->live.find(instance);
+  if (existing != group->live.end() && ballot < existing->second->ballot) {
+    return Status::FailedPrecondition(
+        fmt::format("instance {} of group {} was accepted in a higher ballot", instance, id));
+  }
+  HYDRA_RETURN_IF_ERROR(ValidateEntry(entry, group->block_pages));
+  for (const Operation& op : entry.operations) {
+    if (op.context.size() > kMaxOpaqueBytes) {
+      return Status::InvalidArgument(fmt::format("an operation's context of {} bytes; at most {}",
+                                                 op.context.size(), kMaxOpaqueBytes));
+    }
+  }
+  AcceptRecord accept{id, instance, ballot, group->stable, std::move(entry), true};
+  std::string record = Encode(accept);
+  const uint32_t pages = accept.entry.PayloadPages();
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), pages));
+  HYDRA_RETURN_IF_ERROR(CheckPayload(accept.entry, payload, group->block_pages));
+
+  auto live = std::make_shared<LiveEntry>();
+  live->instance = instance;
+  live->ballot = ballot;
+  live->entry = std::move(accept.entry);
+  live->payload = payload;
+  group->live[instance] = live;
+  group->noted_stable = std::max(group->noted_stable, group->stable);
+  payload_bytes_ += uint64_t{pages} * kPageSize;
+  PendingRecord pending;
+  pending.type = RecordType::kAccept;
+  pending.group = id;
+  pending.token = token;
+  pending.entry = std::move(live);
+  Queue(Urgency::kLog, std::move(pending), std::move(record), std::move(payload));
+  return Status::Ok();
+}
+
+Status EngineImpl::SaveHardState(GroupId id, const Ballot& promised, std::string opaque,
+                                 uint64_t token) {
+  HYDRA_RETURN_IF_ERROR(Usable(id).status());
+  if (opaque.size() > kMaxOpaqueBytes) {
+    return Status::InvalidArgument(
+        fmt::format("a hard state of {} bytes; at most {}", opaque.size(), kMaxOpaqueBytes));
+  }
+  PendingRecord pending;
+  pending.type = RecordType::kHardState;
+  pending.group = id;
+  pending.token = token;
+  pending.hard_state = {id, promised, std::move(opaque)};
+  std::string record = Encode(pending.hard_state);
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kHardState, record.size(), 0));
+  Queue(Urgency::kHardState, std::move(pending), std::move(record), {});
+  return Status::Ok();
+}
+
+Status EngineImpl::TruncateLog(GroupId id, Instance instance, uint64_t token) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  if (instance > group->stable) {
+    return Status::FailedPrecondition(
+        fmt::format("group {}: cannot truncate up to {}, only {} is applied and durable", id,
+                    instance, group->stable));
+  }
+  std::string record = Encode(TruncateRecord{id, instance});
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kHardState, record.size(), 0));
+  PendingRecord pending;
+  pending.type = RecordType::kTruncate;
+  pending.group = id;
+  pending.token = token;
+  pending.instance = instance;
+  Queue(Urgency::kHardState, std::move(pending), std::move(record), {});
+  return Status::Ok();
+}
+
+Status EngineImpl::Readmit(GroupId id) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  group->suspect = false;
+  // Durable with the next checkpoint; until then a restart finds the gap, and the doubt, again.
+  checkpoint_requested_ = true;
+  return Status::Ok();
+}
+
+// --- The writer -------------------------------------------------------------------------------
+
+Batch* EngineImpl::NextBatch(Nanos now) {
+  if (!poisoned_.ok()) return nullptr;
+  return volume_->NextBatch(now);
+}
+
+std::optional<Nanos> EngineImpl::NextDeadline() const {
+  return poisoned_.ok() ? volume_->SealDue() : std::nullopt;
+}
+
+void EngineImpl::BatchDone(Batch* batch, const Status& written, Nanos now,
+                           std::vector<Completion>* completions) {
+  if (!written.ok()) {
+    (void)Poison(written);
+    return;
+  }
+  if (!poisoned_.ok()) return;
+  std::vector<PhysicalVolume::Placed> placed;
+  volume_->BatchDone(batch, now, &placed);
+  for (const PhysicalVolume::Placed& record : placed) {
+    auto node = pending_.extract(record.cookie);
+    HYDRA_CHECK(!node.empty());
+    Complete(std::move(node.mapped()), record.placement, completions);
+  }
+}
+
+void EngineImpl::Complete(PendingRecord pending, const Placement& placement,
+                          std::vector<Completion>* completions) {
+  Group* group = FindGroup(pending.group);
+  switch (pending.type) {
+    case RecordType::kAccept:
+      if (group != nullptr) {
+        pending.moved ? CompleteMovedAccept(group, pending, placement)
+                      : CompleteAccept(pending, placement);
+      }
+      if (pending.moved) --vacuum_.outstanding;
+      break;
+    case RecordType::kHardState:
+      if (group != nullptr) {
+        group->promised = pending.hard_state.promised;
+        group->opaque = std::move(pending.hard_state.opaque);
+      }
+      break;
+    case RecordType::kTruncate:
+      if (group != nullptr) group->log.Truncate(pending.instance);
+      break;
+    case RecordType::kRelocate: {
+      const Reference copy{placement.segment, placement.payload_page,
+                           pending.relocate.old_reference.crc};
+      auto moved = map_->Relocate(pending.relocate, copy, true);
+      HYDRA_CHECK(moved.ok());  // asks LevelDB nothing
+      if (*moved) volume_->NoteRelocated(vacuum_.age);
+      --vacuum_.outstanding;
+      break;
+    }
+    case RecordType::kGroup:
+      if (pending.action == GroupAction::kDrop) DropGroupState(pending.group);
+      break;
+    case RecordType::kCheckpoint:
+    case RecordType::kStable: break;
+  }
+  if (pending.report && completions != nullptr) completions->push_back({pending.token});
+}
+
+// Enters a durable record into the log, in the place of what was accepted there before.
+void EngineImpl::IndexEntry(Group* group, const LiveEntry& entry) {
+  if (const LogIndex::Slot* before = group->log.Find(entry.instance)) {
+    volume_->AddOpen(before->segment, -1);
+  }
+  group->log.Put(entry.instance, {entry.ballot, entry.placement.segment, entry.placement.batch_page,
+                                  entry.placement.record_offset, entry.faulty});
+  volume_->AddOpen(entry.placement.segment, 1);
+}
+
+void EngineImpl::CompleteAccept(const PendingRecord& pending, const Placement& placement) {
+  Group* group = FindGroup(pending.group);
+  LiveEntry& entry = *pending.entry;
+  entry.placement = placement;
+  entry.durable = true;
+  // Superseded and already applied: its pages are dead on arrival.
+  if (entry.instance <= group->stable) return;
+  IndexEntry(group, entry);
+  FoldStable(group);
+}
+
+// A record that vacuum copied. It counts only while the original is still the one in force.
+void EngineImpl::CompleteMovedAccept(Group* group, const PendingRecord& pending,
+                                     const Placement& placement) {
+  LiveEntry& entry = *pending.entry;
+  const LogIndex::Slot* slot = group->log.Find(entry.instance);
+  if (entry.instance <= group->stable || slot == nullptr || slot->ballot != entry.ballot) return;
+  entry.placement = placement;
+  IndexEntry(group, entry);
+}
+
+void EngineImpl::DropGroupState(GroupId id) {
+  Group* group = FindGroup(id);
+  if (group == nullptr) return;
+  for (const auto& [instance, entry] : group->live) {
+    if (const LogIndex::Slot* slot = group->log.Find(instance)) volume_->AddOpen(slot->segment, -1);
+  }
+  map_->DropGroup(id);
+  groups_.erase(id);
+  dropped_.insert(id);
+  dropped_now_.push_back(id);
+}
+
+// What the stream does not yet say about how far groups have applied: a restart after an idle
+// moment then needs no peer to find it out.
+std::string EngineImpl::SealNote() {
+  // What surely fits one page: two varints of at most 15 bytes together.
+  constexpr size_t kMaxGroups = 250;
+  StableRecord note;
+  for (auto& [id, group] : groups_) {
+    if (group.stable <= group.noted_stable || note.groups.size() == kMaxGroups) continue;
+    note.groups.emplace_back(id, group.stable);
+    group.noted_stable = group.stable;
+  }
+  return note.groups.empty() ? std::string() : Encode(note);
+}
+
+// --- Reading the log --------------------------------------------------------------------------
+
+Result<GroupInfo> EngineImpl::Info(GroupId id) const {
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) {
+    return Status::NotFound(fmt::format("no group {} on this node", id));
+  }
+  const Group& group = found->second;
+  GroupInfo info;
+  info.group = id;
+  info.block_pages = group.block_pages;
+  info.applied = group.applied;
+  info.stable = group.stable;
+  info.truncated = group.log.truncated();
+  info.last = std::max(group.log.last(), group.stable);
+  info.promised = group.promised;
+  info.opaque = group.opaque;
+  info.state = group.state;
+  info.state_at = group.state_at;
+  info.suspect = group.suspect;
+  info.halted = group.halted;
+  info.horizon = group.horizon;
+  info.data_blocks = map_->extents(id).data_blocks();
+  return info;
+}
+
+std::vector<GroupId> EngineImpl::Groups() const {
+  std::vector<GroupId> ids;
+  for (const auto& [id, group] : groups_) ids.push_back(id);
+  return ids;
+}
+
+std::vector<LogEntryInfo> EngineImpl::LogEntries(GroupId id, Instance from, Instance to) const {
+  std::vector<LogEntryInfo> entries;
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) return entries;
+  const LogIndex& log = found->second.log;
+  const Instance last = std::min(to, log.last());
+  for (Instance i = std::max(from, log.truncated() + 1); i <= last; ++i) {
+    if (const LogIndex::Slot* slot = log.Find(i))
+      entries.push_back({i, slot->ballot, slot->faulty});
+  }
+  return entries;
+}
+
+Result<LogEntry> EngineImpl::ReadLogEntry(GroupId id, Instance instance) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  LogIndex::Slot* slot = group->log.Find(instance);
+  if (slot == nullptr) {
+    return Status::NotFound(
+        fmt::format("group {}: instance {} was not accepted here, or is truncated (up to {})", id,
+                    instance, group->log.truncated()));
+  }
+  auto entry = ReadRecord(group, instance, *slot);
+  if (entry.status().code() == Code::kCorruption) {
+    slot->faulty = true;
+    ++rotten_blocks_;
+  }
+  return entry;
+}
+
+Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance,
+                                        const LogIndex::Slot& slot) {
+  const SegmentTable& table = *volume_->table();
+  const std::string what = fmt::format("group {} instance {}", group->id, instance);
+  auto batch = ReadBatchHeader(identity_.store, table, volume_->segment_pages(), slot.segment,
+                               slot.batch_page);
+  if (!batch.ok()) return batch.status().WithContext(what);
+  for (size_t i = 0; i < batch->records.size(); ++i) {
+    if (batch->records[i].offset != slot.record_offset) continue;
+    LogEntry entry;
+    HYDRA_ASSIGN_OR_RETURN(entry.record, DecodeAccept(batch->records[i]));
+    if (entry.record.group != group->id || entry.record.instance != instance ||
+        entry.record.ballot != slot.ballot) {
+      return Status::Corruption(what + ": another record stands in its place");
+    }
+    const uint32_t pages = batch->records[i].payload_pages;
+    if (pages == 0) return entry;
+    Buffer data = Buffer::Allocate(size_t{pages} * kPageSize);
+    HYDRA_RETURN_IF_ERROR(ReadPagesDirect(table, slot.segment, batch->PayloadPage(i), data.span()));
+    entry.payload.push_back({data, 0, data.size()});
+    if (!CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
+      return Status::Corruption(what + ": its payload is rotten");
+    }
+    return entry;
+  }
+  return Status::Corruption(what + ": its record is not in its batch");
+}
+
+}  // namespace hydra

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cleaning: choosing a victim and driving its relocation (blockstore/vacuum.h).
+#include "base/check.h"
+#include "base/logging.h"
+#include "blockstore/engine_impl.h"
+
+namespace hydra {
+namespace {
+
+// What cleaning a segment must gain to be worth it: also what its copies' headers take.
+constexpr uint32_t kMinGainPages = 16;
+constexpr uint32_t kMinGainDivisor = 16;
+// A victim that could not be emptied (rot, entries in flight) is left alone for so many batches.
+constexpr uint64_t kRetryBatches = 4096;
+// Cleaned segments that may wait for a checkpoint before cleaning pauses.
+constexpr size_t kMaxWaiting = 4;
+
+}  // namespace
+
+// Whether the next checkpoint holds no reference into a segment: nothing in it is live or open, no
+// batch will be written to it, and replay will not start in it.
+bool EngineImpl::IsFreeable(SegmentNumber number, const Segment& segment) const {
+  const auto& lanes = volume_->position().lanes;
+  return segment.live_pages == 0 && segment.open_records == 0 && !segment.condemned &&
+         !volume_->IsActive(number) && number != lanes[kLogLane].segment &&
+         number != lanes[kRelocationLane].segment && number != vacuum_.victim;
+}
+
+size_t EngineImpl::FreeableSegments() const {
+  size_t count = 0;
+  for (const auto& [number, segment] : volume_->segments()) {
+    count += IsFreeable(number, segment) ? 1 : 0;
+  }
+  return count;
+}
+
+// Cost/benefit: free space gained times how long it stays free (the age of what is in there),
+// over the cost of reading the segment and writing its live part.
+SegmentNumber EngineImpl::PickVictim() const {
+  SegmentNumber best = 0;
+  double best_score = 0;
+  for (const auto& [number, segment] : volume_->segments()) {
+    if (segment.condemned || segment.unreadable || volume_->IsActive(number)) continue;
+    if (segment.live_pages == 0 && segment.open_records == 0) continue;
+    if (volume_->position().next_batch < segment.retry_after) continue;
+    const uint32_t pages = volume_->segment_pages();
+    if (segment.live_pages + kMinGainPages + pages / kMinGainDivisor > pages) continue;
+    const double full = static_cast<double>(segment.live_pages) / pages;
+    const auto age = static_cast<double>(volume_->position().next_batch - segment.age + 1);
+    const double score = (1 - full) * age / (1 + full);
+    if (score > best_score) {
+      best_score = score;
+      best = number;
+    }
+  }
+  return best;
+}
+
+std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
+  VacuumState& v = vacuum_;
+  if (v.job_running || !accounting_complete_ || !poisoned_.ok()) return nullptr;
+  if (v.victim == 0) {
+    if (!vacuum_enabled_ || !volume_->WantsVacuum() ||
+        condemned_.size() + FreeableSegments() >= kMaxWaiting) {
+      return nullptr;
+    }
+    v = {};
+    v.victim = PickVictim();
+    if (v.victim == 0) return nullptr;
+    v.age = volume_->Find(v.victim)->age;
+    v.job_running = true;
+    vacuum_pin_ = pins_.Take();
+    return std::make_unique<VacuumScanJob>(identity_.store, volume_->table(),
+                                           volume_->segment_pages(), v.victim);
+  }
+  // The victim may have died by itself meanwhile.
+  if (v.copies.empty() && v.outstanding == 0) {
+    const Segment* segment = volume_->Find(v.victim);
+    const bool empty = segment->live_pages == 0 && segment->open_records == 0;
+    if (empty || v.moved_entries) {
+      EndVacuum();
+      return nullptr;
+    }
+  }
+  if (!v.copies.empty()) QueueRelocations();
+  // One window is read while another is being written; more would only wait in the queue.
+  if (!v.copies.empty() || v.outstanding > volume_->max_payload_pages()) return nullptr;
+  if (map_->rows() > 2 * options_.overlay_rows) return nullptr;
+  std::vector<Candidate> window;
+  while (window.empty() && v.next < v.candidates.size()) {
+    std::vector<Candidate> all = NextWindow(&v, volume_->max_payload_pages() / 2);
+    for (Candidate& candidate : all) {
+      // Most of a victim is dead, which the extent table knows without a look-up.
+      if (!map_->HasGroup(candidate.group) ||
+          map_->extents(candidate.group).SegmentOf(candidate.lba) != v.victim) {
+        continue;
+      }
+      MapRow row;
+      const auto where = map_->Find(candidate.group, candidate.lba, &row);
+      if (where == BlockMap::Where::kHole) continue;
+      candidate.in_overlay = where == BlockMap::Where::kRow;
+      if (candidate.in_overlay &&
+          (row.version != candidate.version || row.reference != candidate.reference)) {
+        continue;
+      }
+      window.push_back(candidate);
+    }
+  }
+  if (!window.empty()) {
+    v.job_running = true;
+    return std::make_unique<VacuumReadJob>(map_.get(), volume_->table(), std::move(window));
+  }
+  if (!v.moved_entries) MoveOpenEntries();
+  return nullptr;
+}
+
+void EngineImpl::FinishVacuumScan(VacuumScanJob* job) {
+  vacuum_.job_running = false;
+  vacuum_.scanned = true;
+  vacuum_.candidates = std::move(job->candidates);
+  if (job->rotten) {
+    HYDRA_LOG_WARN("vacuum: a batch header in segment {} is rotten", job->victim());
+  }
+}
+
+void EngineImpl::FinishVacuumRead(VacuumReadJob* job) {
+  vacuum_.job_running = false;
+  if (!job->status.ok()) {
+    HYDRA_LOG_WARN("vacuum: {}", job->status.ToString());
+    vacuum_.next = vacuum_.candidates.size();
+    return;
+  }
+  for (const Candidate& candidate : job->rotten) {
+    ++rotten_blocks_;
+    HYDRA_LOG_ERROR("group {} block {}: rotten in segment {}; it stays there until repaired",
+                    candidate.group, candidate.lba, candidate.reference.segment);
+  }
+  vacuum_.copies = std::move(job->copies);
+  QueueRelocations();
+}
+
+void EngineImpl::QueueRelocations() {
+  VacuumState& v = vacuum_;
+  size_t queued = 0;
+  for (VacuumReadJob::Copy& copy : v.copies) {
+    const Candidate& c = copy.candidate;
+    PendingRecord pending;
+    pending.type = RecordType::kRelocate;
+    pending.group = c.group;
+    pending.report = false;
+    pending.relocate = {c.group, c.lba, c.version, c.reference, c.block_pages};
+    std::string record = Encode(pending.relocate);
+    if (!volume_->CheckRoom(Urgency::kBackground, record.size(), c.block_pages).ok()) break;
+    relocated_bytes_ += copy.data.length;
+    Queue(Urgency::kBackground, std::move(pending), std::move(record), {copy.data});
+    ++v.outstanding;
+    ++queued;
+  }
+  v.copies.erase(v.copies.begin(), v.copies.begin() + static_cast<ptrdiff_t>(queued));
+}
+
+// Records of entries that are not applied yet are part of the log, not of the map: append them
+// again, unchanged.
+void EngineImpl::MoveOpenEntries() {
+  for (auto& [id, group] : groups_) {
+    for (const auto& [instance, entry] : group.live) {
+      const LogIndex::Slot* slot = group.log.Find(instance);
+      if (slot == nullptr || slot->segment != vacuum_.victim) continue;
+      // A newer record of the instance is on its way; it makes this one superfluous.
+      if (!entry->durable || entry->ballot != slot->ballot || entry->faulty) continue;
+      auto read = ReadRecord(&group, instance, *slot);
+      if (!read.ok()) {
+        HYDRA_LOG_ERROR("vacuum: {}", read.status().ToString());
+        continue;
+      }
+      read->record.stable = group.stable;
+      std::string record = Encode(read->record);
+      if (!volume_->CheckRoom(Urgency::kBackground, record.size(), entry->entry.PayloadPages())
+               .ok()) {
+        return;  // again, when there is room
+      }
+      PendingRecord pending;
+      pending.type = RecordType::kAccept;
+      pending.group = id;
+      pending.report = false;
+      pending.entry = entry;
+      pending.moved = true;
+      Queue(Urgency::kBackground, std::move(pending), std::move(record), std::move(read->payload));
+      ++vacuum_.outstanding;
+    }
+  }
+  vacuum_.moved_entries = true;
+}
+
+void EngineImpl::EndVacuum() {
+  Segment* segment = volume_->Find(vacuum_.victim);
+  segment->retry_after = volume_->position().next_batch + kRetryBatches;
+  pins_.Release(vacuum_pin_);
+  vacuum_ = {};
+}
+
+}  // namespace hydra

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blockstore/extent_table.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace hydra {
+
+SegmentSlots::Slot SegmentSlots::Of(SegmentNumber segment) {
+  const auto [it, inserted] = slots_.try_emplace(segment, kUnknown);
+  if (!inserted) return it->second;
+  if (free_.empty()) {
+    HYDRA_CHECK(segments_.size() <= std::numeric_limits<Slot>::max());
+    free_.push_back(static_cast<Slot>(segments_.size()));
+    segments_.push_back(0);
+  }
+  const Slot slot = free_.back();
+  free_.pop_back();
+  segments_[slot] = segment;
+  it->second = slot;
+  return slot;
+}
+
+void SegmentSlots::Release(SegmentNumber segment) {
+  const auto found = slots_.find(segment);
+  if (found == slots_.end()) return;
+  segments_[found->second] = 0;
+  free_.push_back(found->second);
+  slots_.erase(found);
+}
+
+ExtentTable::ExtentTable(uint32_t block_pages, SegmentSlots* slots)
+    : blocks_per_extent_(kExtentPages / block_pages), slots_(slots) {}
+
+ExtentTable::State& ExtentTable::At(Extent extent) {
+  State& state = extents_[extent];
+  if (!state.slots) {
+    state.slots = std::make_unique<SegmentSlots::Slot[]>(blocks_per_extent_);
+  }
+  return state;
+}
+
+void ExtentTable::MarkDirty(Extent extent, State* state) {
+  if (state->dirty) return;
+  state->dirty = true;
+  dirty_.push_back(extent);
+}
+
+bool ExtentTable::IsData(Lba lba) const {
+  const auto found = extents_.find(lba / blocks_per_extent_);
+  return found != extents_.end() && found->second.Has(lba % blocks_per_extent_);
+}
+
+SegmentNumber ExtentTable::SegmentOf(Lba lba) const {
+  const auto found = extents_.find(lba / blocks_per_extent_);
+  const auto i = static_cast<uint32_t>(lba % blocks_per_extent_);
+  if (found == extents_.end() || !found->second.Has(i)) return 0;
+  return slots_->Segment(found->second.slots[i]);
+}
+
+SegmentNumber ExtentTable::SetData(Lba lba, SegmentNumber segment) {
+  const Extent extent = lba / blocks_per_extent_;
+  const auto i = static_cast<uint32_t>(lba % blocks_per_extent_);
+  State& state = At(extent);
+  SegmentNumber before = 0;
+  if (state.Has(i)) {
+    before = slots_->Segment(state.slots[i]);
+  } else {
+    state.present[i / 64] |= uint64_t{1} << (i % 64);
+    MarkDirty(extent, &state);
+    ++data_blocks_;
+  }
+  state.slots[i] = slots_->Of(segment);
+  return before;
+}
+
+SegmentNumber ExtentTable::Clear(Lba lba) {
+  const Extent extent = lba / blocks_per_extent_;
+  const auto i = static_cast<uint32_t>(lba % blocks_per_extent_);
+  const auto found = extents_.find(extent);
+  if (found == extents_.end() || !found->second.Has(i)) return 0;
+  State& state = found->second;
+  const SegmentNumber before = slots_->Segment(state.slots[i]);
+  state.present[i / 64] &= ~(uint64_t{1} << (i % 64));
+  state.slots[i] = SegmentSlots::kUnknown;
+  MarkDirty(extent, &state);
+  --data_blocks_;
+  return before;
+}
+
+void ExtentTable::LoadPresence(Extent extent, std::string_view bitmap) {
+  State& state = At(extent);
+  for (uint32_t i = 0; i < blocks_per_extent_ && i / 8 < bitmap.size(); ++i) {
+    if ((static_cast<uint8_t>(bitmap[i / 8]) >> (i % 8) & 1) == 0 || state.Has(i)) continue;
+    state.present[i / 64] |= uint64_t{1} << (i % 64);
+    ++data_blocks_;
+  }
+}
+
+bool ExtentTable::LoadSegment(Lba lba, SegmentNumber segment) {
+  const auto found = extents_.find(lba / blocks_per_extent_);
+  const auto i = static_cast<uint32_t>(lba % blocks_per_extent_);
+  if (found == extents_.end() || !found->second.Has(i)) return false;
+  if (found->second.slots[i] != SegmentSlots::kUnknown) return false;
+  found->second.slots[i] = slots_->Of(segment);
+  return true;
+}
+
+std::vector<std::pair<Extent, std::string>> ExtentTable::TakeDirty() {
+  std::sort(dirty_.begin(), dirty_.end());
+  std::vector<std::pair<Extent, std::string>> rows;
+  rows.reserve(dirty_.size());
+  for (Extent extent : dirty_) {
+    const auto found = extents_.find(extent);
+    State& state = found->second;
+    state.dirty = false;
+    std::string bitmap(std::max(1u, blocks_per_extent_ / 8), '\0');
+    bool any = false;
+    for (uint32_t i = 0; i < blocks_per_extent_; ++i) {
+      if (!state.Has(i)) continue;
+      bitmap[i / 8] = static_cast<char>(bitmap[i / 8] | 1 << (i % 8));
+      any = true;
+    }
+    rows.emplace_back(extent, any ? std::move(bitmap) : std::string());
+    if (!any) extents_.erase(found);
+  }
+  dirty_.clear();
+  return rows;
+}
+
+}  // namespace hydra

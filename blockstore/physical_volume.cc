@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blockstore/physical_volume.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/logging.h"
+
+namespace hydra {
+namespace {
+
+constexpr char kSparePrefix[] = "spare-";
+constexpr char kTemporarySuffix[] = ".tmp";
+// Of what clients write, vacuum may write a third on top: a quarter of the whole.
+constexpr uint32_t kBackgroundDivisor = 3;
+// A background batch smaller than this is not worth a flush while clients wait.
+constexpr uint32_t kMinBackgroundPages = 64;
+
+std::string SpareName(uint64_t number) { return fmt::format("{}{:010}", kSparePrefix, number); }
+
+}  // namespace
+
+// The one batch in flight. Reused from batch to batch. Opening a segment for it is part of the
+// write: its header page, its name, and the directory are durable before the batch goes out.
+class PhysicalVolume::VolumeBatch final : public Batch {
+ public:
+  VolumeBatch(FileSystem* fs, std::string dir, uint32_t max_header_pages)
+      : fs_(fs), dir_(std::move(dir)), pages_(Buffer::Allocate(max_header_pages * kPageSize)) {}
+
+  Status Write() override {
+    if (!open_from.empty()) {
+      const IoSlice header{segment_page.data(), segment_page.size()};
+      const std::string path = dir_ + "/" + SegmentFileName(header_.segment);
+      HYDRA_RETURN_IF_ERROR(file->direct->PWriteV(0, {&header, 1}, Durability::kDsync));
+      HYDRA_RETURN_IF_ERROR(fs_->Rename(open_from, path));
+      HYDRA_RETURN_IF_ERROR(fs_->SyncDirectory(dir_));
+    }
+    return file->direct->PWriteV(uint64_t{header_.page} * kPageSize, slices, Durability::kDsync);
+  }
+
+  uint64_t bytes() const override { return uint64_t{header_.pages()} * kPageSize; }
+
+  std::span<uint8_t> HeaderPages(uint32_t pages) { return pages_.span().first(pages * kPageSize); }
+
+  BatchHeader header_;
+  std::shared_ptr<SegmentFile> file;
+  std::string open_from;  // path of the spare that becomes the segment, empty if it is open
+  Buffer segment_page;
+  SegmentHeader segment_header;
+  std::vector<QueuedRecord> records;
+  std::vector<IoSlice> slices;
+
+ private:
+  FileSystem* fs_;
+  std::string dir_;
+  Buffer pages_;
+};
+
+// Makes a spare: zero-filled, because flushing into space that was merely allocated costs twice
+// as much.
+class PhysicalVolume::SpareJob final : public Job {
+ public:
+  SpareJob(FileSystem* fs, std::string dir, std::string name, uint64_t bytes)
+      : fs_(fs), dir_(std::move(dir)), name_(std::move(name)), bytes_(bytes) {}
+
+  void Run() override { status = Make(); }
+  const char* name() const override { return "spare segment"; }
+
+  Status status;
+  Spare spare;
+
+ private:
+  Status Make() {
+    const std::string temporary = dir_ + "/" + name_ + kTemporarySuffix;
+    spare.path = dir_ + "/" + name_;
+    auto made = Fill(temporary);
+    if (!made.ok()) {
+      fs_->Unlink(temporary).IgnoreError();  // it would be removed at the next start anyway
+      return made.status();
+    }
+    HYDRA_RETURN_IF_ERROR(fs_->Rename(temporary, spare.path));
+    HYDRA_RETURN_IF_ERROR(fs_->SyncDirectory(dir_));
+    spare.file = std::move(*made);
+    return Status::Ok();
+  }
+
+  Result<std::shared_ptr<SegmentFile>> Fill(const std::string& path) {
+    constexpr size_t kChunk = 1u << 20;
+    HYDRA_ASSIGN_OR_RETURN(auto file, OpenSegmentFile(fs_, path, true));
+    HYDRA_RETURN_IF_ERROR(file->direct->Allocate(bytes_));
+    const Buffer zeroes = Buffer::Allocate(std::min<uint64_t>(kChunk, bytes_));
+    for (uint64_t offset = 0; offset < bytes_; offset += zeroes.size()) {
+      const IoSlice slice{zeroes.data(), std::min<uint64_t>(zeroes.size(), bytes_ - offset)};
+      HYDRA_RETURN_IF_ERROR(file->direct->PWriteV(offset, {&slice, 1}, Durability::kBuffered));
+    }
+    HYDRA_RETURN_IF_ERROR(file->direct->Sync());
+    return file;
+  }
+
+  FileSystem* fs_;
+  std::string dir_;
+  std::string name_;
+  uint64_t bytes_;
+};
+
+PhysicalVolume::PhysicalVolume(const Options& options)
+    : options_(options),
+      segment_pages_(static_cast<uint32_t>(options.segment_bytes / kPageSize)),
+      // Page 0 is the header, the last page is for a seal.
+      max_batch_pages_(std::min(kMaxHeaderPages + kMaxPayloadPages, segment_pages_ - 2)),
+      max_header_pages_(std::min(kMaxHeaderPages, segment_pages_ / 8)),
+      max_payload_pages_(std::min(kMaxPayloadPages, max_batch_pages_ - max_header_pages_)),
+      table_(std::make_shared<SegmentTable>()),
+      batch_(std::make_unique<VolumeBatch>(options.fs, options.dir, max_header_pages_)) {
+  HYDRA_CHECK(segment_pages_ >= 16);
+}
+
+PhysicalVolume::~PhysicalVolume() = default;
+
+Result<std::unique_ptr<PhysicalVolume>> PhysicalVolume::Open(const Options& options) {
+  std::unique_ptr<PhysicalVolume> volume(new PhysicalVolume(options));
+  HYDRA_RETURN_IF_ERROR(volume->LoadFiles());
+  return volume;
+}
+
+Status PhysicalVolume::LoadFiles() {
+  HYDRA_ASSIGN_OR_RETURN(const auto names, options_.fs->List(options_.dir));
+  for (const std::string& name : names) {
+    const std::string path = options_.dir + "/" + name;
+    if (name.ends_with(kTemporarySuffix)) {
+      HYDRA_RETURN_IF_ERROR(options_.fs->Unlink(path));
+      continue;
+    }
+    const SegmentNumber number = ParseSegmentFileName(name);
+    if (number == 0 && !name.starts_with(kSparePrefix)) {
+      HYDRA_LOG_WARN("{}: not a file of this store; left alone", path);
+      continue;
+    }
+    HYDRA_ASSIGN_OR_RETURN(auto file, OpenSegmentFile(options_.fs, path, false));
+    if (number != 0) {
+      segments_[number].file = std::move(file);
+      highest_ = std::max(highest_, number);
+      continue;
+    }
+    next_spare_name_ = std::max<uint64_t>(
+        next_spare_name_, std::strtoull(name.c_str() + sizeof(kSparePrefix) - 1, nullptr, 10) + 1);
+    HYDRA_ASSIGN_OR_RETURN(const uint64_t size, file->direct->Size());
+    if (size == options_.segment_bytes) {
+      spares_.push_back({path, std::move(file)});
+    } else {
+      HYDRA_RETURN_IF_ERROR(options_.fs->Unlink(path));
+    }
+  }
+  PublishTable();
+  return Status::Ok();
+}
+
+void PhysicalVolume::PublishTable() {
+  auto table = std::make_shared<SegmentTable>();
+  for (const auto& [number, segment] : segments_) table->emplace(number, segment.file);
+  table_ = std::move(table);
+}
+
+Result<SegmentHeader> PhysicalVolume::DescribeSegment(SegmentNumber number) {
+  Buffer page = Buffer::Allocate(kPageSize);
+  const Status read = ReadPagesDirect(*table_, number, 0, page.span());
+  if (read.ok()) {
+    auto header = DecodeSegmentHeader(options_.store, number, page.span());
+    if (header.ok()) return header;
+  }
+  HYDRA_LOG_WARN("segment {}: its header page is rotten; using its batches", number);
+  const auto first = FindBatch(options_.store, *table_, segment_pages_, number, kFirstBatchPage, 1);
+  if (!first) return Status::Corruption(fmt::format("segment {}: nothing readable", number));
+  SegmentHeader header;
+  header.segment = number;
+  header.lane = first->lane;
+  header.first_batch = first->number;
+  header.chain = first->chain;
+  return header;
+}
+
+Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highest, BatchSink* sink,
+                               RecoveryReport* report) {
+  highest_ = std::max(highest_, highest);
+  std::map<SegmentNumber, SegmentHeader> headers;
+  for (auto& [number, segment] : segments_) {
+    auto header = DescribeSegment(number);
+    if (!header.ok()) {
+      segment.unreadable = true;
+      continue;
+    }
+    segment.lane = header->lane;
+    segment.first_batch = header->first_batch;
+    segment.age = header->first_batch;
+    // How much of a segment before the replay position is payload is not worth reading it for.
+    segment.used_pages = segment_pages_ - kFirstBatchPage;
+    const SegmentNumber cursor = start.lanes[header->lane].segment;
+    if (number >= cursor) {
+      // What a dead process left in the device's cache must not vanish after we built on it.
+      HYDRA_RETURN_IF_ERROR(segment.file->direct->Sync());
+    }
+    if (number > cursor) segment.used_pages = 0;
+    headers.emplace(number, *header);
+  }
+
+  StreamScanner scanner(options_.store, table_, std::move(headers), segment_pages_, start);
+  HYDRA_RETURN_IF_ERROR(scanner.Run(sink));
+  durable_ = scanner.end();
+  report->torn = scanner.torn();
+  report->rotten_batches = scanner.payload_rotten() ? 1 : 0;
+  generation_ = scanner.generation() + 1;
+  durable_.generation = generation_;
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    lanes_[lane] = {durable_.lanes[lane].segment, durable_.lanes[lane].page};
+    if (lanes_[lane].segment != 0 && !segments_.contains(lanes_[lane].segment)) lanes_[lane] = {};
+  }
+  report->cut_segment = lanes_[kLogLane].segment;
+  report->cut_page = lanes_[kLogLane].page;
+  if (scanner.gap_at_tail()) {
+    // Where the lost batches lay is unknown, and so are their numbers: go on elsewhere, far
+    // beyond any number that was used.
+    constexpr uint64_t kBeyondLostNumbers = 1u << 20;
+    for (Lane& lane : lanes_) lane = {};
+    for (auto& cursor : durable_.lanes) cursor = {};
+    durable_.lanes[kLogLane] = {highest_, segment_pages_};
+    durable_.lanes[kRelocationLane] = {highest_, segment_pages_};
+    durable_.next_batch += kBeyondLostNumbers;
+  }
+  sealed_ = false;  // whatever is last now gets sealed by the next batch or seal
+  return Status::Ok();
+}
+
+// --- Appending --------------------------------------------------------------------------------
+
+uint32_t PhysicalVolume::LaneRoom(uint32_t lane) const {
+  const Lane& l = lanes_[lane];
+  return l.segment == 0 || l.page >= segment_pages_ - 1 ? 0 : segment_pages_ - 1 - l.page;
+}
+
+uint32_t PhysicalVolume::max_segments() const {
+  if (disk_full_) return total_segments();
+  if (options_.capacity_bytes == 0) return kMaxSegments;
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(options_.capacity_bytes / options_.segment_bytes, kMaxSegments));
+}
+
+uint32_t PhysicalVolume::total_segments() const {
+  return static_cast<uint32_t>(segments_.size() + spares_.size() + (making_spare_ ? 1 : 0));
+}
+
+bool PhysicalVolume::CanMakeSpare() const {
+  disk_full_ = false;
+  if (total_segments() >= max_segments()) return false;
+  auto free = options_.fs->FreeBytes(options_.dir);
+  disk_full_ = !free.ok() || *free < options_.segment_bytes + options_.keep_free_bytes;
+  return !disk_full_;
+}
+
+Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes,
+                                 uint32_t payload_pages) const {
+  if (payload_pages > max_payload_pages_ ||
+      record_bytes > max_header_pages_ * kPageSize - kBatchFixedBytes) {
+    return Status::InvalidArgument(fmt::format(
+        "a record of {} bytes with {} pages of payload is larger than a batch ({} bytes, {} "
+        "pages): split it",
+        record_bytes, payload_pages, max_header_pages_ * kPageSize - kBatchFixedBytes,
+        max_payload_pages_));
+  }
+  if (urgency != Urgency::kHardState &&
+      (queue_.records() >= options_.queue_records ||
+       queue_.bytes() + uint64_t{payload_pages} * kPageSize > options_.queue_bytes)) {
+    return Status::Busy("the write queue is full; try again when a batch has completed");
+  }
+  uint32_t reserve = 0;
+  uint32_t lane = kLogLane;
+  uint64_t queued = queue_.foreground_pages();
+  switch (urgency) {
+    case Urgency::kBackground:
+      lane = kRelocationLane;
+      queued = queue_.background_pages();
+      break;
+    case Urgency::kHardState: reserve = options_.reserve_segments / 4; break;
+    case Urgency::kLog:
+      reserve = payload_pages > 0 ? options_.reserve_segments : options_.reserve_segments / 2;
+      break;
+  }
+  // Headers and the unused ends of segments take their share.
+  const uint64_t usable = segment_pages_ - segment_pages_ / 8;
+  const uint64_t spares = spares_.size() > reserve ? spares_.size() - reserve : 0;
+  const uint64_t room = LaneRoom(lane) + spares * usable;
+  const uint64_t needed = queued + payload_pages + max_header_pages_ + 1;
+  if (needed <= room) return Status::Ok();
+  if (total_segments() < max_segments() && CanMakeSpare()) {
+    return Status::Busy("a segment is being prepared; try again shortly");
+  }
+  const uint64_t live_limit =
+      max_segments() > reserve + kLanes ? (max_segments() - reserve - kLanes) * usable : 0;
+  if (!accounting_complete_ || live_pages_ + payload_pages <= live_limit) {
+    return Status::Busy("space is being reclaimed; try again shortly");
+  }
+  return Status::NoSpace(fmt::format(
+      "the store is full: {} MiB of live data within a limit of {} MiB. Delete or unmap "
+      "blocks, or raise the limit; reads and deletes still work",
+      live_pages_ * kPageSize >> 20, (uint64_t{max_segments()} * options_.segment_bytes) >> 20));
+}
+
+void PhysicalVolume::Enqueue(Urgency urgency, uint32_t flow, std::string record, Payload payload,
+                             uint64_t cookie) {
+  QueuedRecord queued;
+  queued.bytes = std::move(record);
+  for (const BufferSlice& slice : payload) {
+    HYDRA_CHECK(slice.length % kPageSize == 0);
+    queued.payload_pages += static_cast<uint32_t>(slice.length / kPageSize);
+  }
+  queued.payload = std::move(payload);
+  queued.cookie = cookie;
+  queue_.Push(urgency, flow, std::move(queued));
+}
+
+bool PhysicalVolume::OpenNextSegment(uint32_t lane) {
+  if (spares_.empty()) return false;
+  HYDRA_CHECK(highest_ < std::numeric_limits<SegmentNumber>::max());
+  Spare spare = std::move(spares_.back());
+  spares_.pop_back();
+  ++highest_;
+  SegmentHeader header;
+  header.segment = highest_;
+  header.lane = lane;
+  header.segment_bytes = options_.segment_bytes;
+  header.first_batch = durable_.next_batch;
+  header.chain = durable_.chain;
+  batch_->segment_page = Buffer::Allocate(kPageSize);
+  EncodeSegmentHeader(options_.store, header, batch_->segment_page.span());
+  batch_->segment_header = header;
+  batch_->open_from = spare.path;
+  batch_->file = std::move(spare.file);
+  lanes_[lane] = {highest_, kFirstBatchPage};
+  return true;
+}
+
+void PhysicalVolume::StartBatch(uint32_t lane, bool seal, std::vector<QueuedRecord> records) {
+  HYDRA_CHECK(!in_flight_);
+  size_t bytes = kBatchFixedBytes;
+  uint32_t payload_pages = 0;
+  for (const QueuedRecord& record : records) {
+    bytes += record.bytes.size();
+    payload_pages += record.payload_pages;
+  }
+  VolumeBatch& batch = *batch_;
+  BatchHeader& header = batch.header_;
+  header = {};
+  header.number = durable_.next_batch;
+  header.segment = lanes_[lane].segment;
+  header.page = lanes_[lane].page;
+  header.lane = lane;
+  header.seal = seal;
+  header.chain = durable_.chain;
+  header.header_bytes = static_cast<uint32_t>(bytes);
+  header.header_pages = static_cast<uint32_t>((bytes + kPageSize - 1) / kPageSize);
+  header.payload_pages = payload_pages;
+  header.generation = generation_;
+  header.record_count = static_cast<uint32_t>(records.size());
+  HYDRA_CHECK(header.page + header.pages() <= segment_pages_);
+
+  const auto pages = batch.HeaderPages(header.header_pages);
+  uint8_t* to = pages.data() + kBatchFixedBytes;
+  batch.slices.clear();
+  batch.slices.push_back({pages.data(), pages.size()});
+  for (const QueuedRecord& record : records) {
+    to = std::copy(record.bytes.begin(), record.bytes.end(), to);
+    for (const BufferSlice& slice : record.payload) {
+      IoSlice& last = batch.slices.back();
+      if (last.data + last.length == slice.data()) {
+        last.length += slice.length;
+      } else {
+        batch.slices.push_back({slice.data(), slice.length});
+      }
+    }
+  }
+  std::fill(to, pages.data() + pages.size(), uint8_t{0});
+  EncodeBatchHeader(options_.store, &header, pages);
+  batch.records = std::move(records);
+  if (batch.open_from.empty()) batch.file = segments_.at(header.segment).file;
+  in_flight_ = true;
+}
+
+Batch* PhysicalVolume::FormBatch(uint32_t lane, uint32_t page_limit) {
+  const bool background = lane == kRelocationLane;
+  BatchBudget budget{.pages = std::min(page_limit, LaneRoom(lane)),
+                     .header_pages = max_header_pages_,
+                     .payload_pages = max_payload_pages_};
+  std::vector<QueuedRecord> records;
+  if (budget.pages > 1) records = queue_.Fill(background, budget);
+  if (records.empty()) {
+    // Vacuum waits for enough credit rather than leave the end of a segment unused.
+    if (page_limit < max_batch_pages_ || !OpenNextSegment(lane)) return nullptr;
+    budget.pages = max_batch_pages_;
+    records = queue_.Fill(background, budget);
+  }
+  HYDRA_CHECK(!records.empty());
+  StartBatch(lane, false, std::move(records));
+  const uint32_t pages = batch_->header_.pages();
+  if (background) {
+    background_credit_ -= std::min(background_credit_, pages);
+  } else {
+    background_credit_ =
+        std::min(background_credit_ + pages / kBackgroundDivisor + 1, max_batch_pages_);
+  }
+  return batch_.get();
+}
+
+Batch* PhysicalVolume::FormSeal() {
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    if (lanes_[lane].segment == 0 || lanes_[lane].page >= segment_pages_) continue;
+    std::vector<QueuedRecord> records;
+    std::string note = seal_note_ ? seal_note_() : std::string();
+    if (!note.empty() && note.size() <= kPageSize - kBatchFixedBytes) {
+      records.push_back({std::move(note), {}, 0, 0});
+    }
+    StartBatch(lane, true, std::move(records));
+    return batch_.get();
+  }
+  // No room for a seal anywhere: the next segment's header will do.
+  sealed_ = true;
+  return nullptr;
+}
+
+Batch* PhysicalVolume::NextBatch(Nanos now) {
+  if (in_flight_) return nullptr;
+  const bool clients = queue_.HasForeground();
+  if (queue_.HasBackground() && (!clients || background_credit_ >= kMinBackgroundPages)) {
+    const uint32_t limit = clients ? background_credit_ : max_batch_pages_;
+    if (Batch* batch = FormBatch(kRelocationLane, limit)) return batch;
+  }
+  if (clients) return FormBatch(kLogLane, max_batch_pages_);
+  const auto due = SealDue();
+  return due && now >= *due ? FormSeal() : nullptr;
+}
+
+std::optional<Nanos> PhysicalVolume::SealDue() const {
+  if (sealed_ || in_flight_ || !queue_.empty()) return std::nullopt;
+  return last_done_ + options_.seal_after;
+}
+
+bool PhysicalVolume::Starved() const { return !in_flight_ && !queue_.empty() && spares_.empty(); }
+
+void PhysicalVolume::BatchDone(Batch* batch, Nanos now, std::vector<Placed>* placed) {
+  HYDRA_CHECK(in_flight_ && batch == batch_.get());
+  in_flight_ = false;
+  const BatchHeader header = batch_->header_;
+  if (!batch_->open_from.empty()) {
+    Segment& segment = segments_[header.segment];
+    segment.file = std::move(batch_->file);
+    segment.lane = header.lane;
+    segment.first_batch = batch_->segment_header.first_batch;
+    batch_->open_from.clear();
+    PublishTable();
+  }
+  Segment& segment = segments_.at(header.segment);
+  segment.used_pages += header.payload_pages;
+  if (header.lane == kLogLane) segment.age = header.number;
+
+  uint32_t offset = kBatchFixedBytes;
+  uint32_t page = header.page + header.header_pages;
+  for (const QueuedRecord& record : batch_->records) {
+    if (record.cookie != 0) {
+      placed->push_back({record.cookie, {header.segment, header.page, offset, page}});
+    }
+    offset += static_cast<uint32_t>(record.bytes.size());
+    page += record.payload_pages;
+  }
+  batch_->records.clear();
+
+  lanes_[header.lane].page = header.page + header.pages();
+  durable_.next_batch = header.number + 1;
+  durable_.chain = header.crc;
+  durable_.lanes[header.lane] = {header.segment, lanes_[header.lane].page};
+  sealed_ = header.seal;
+  last_done_ = now;
+  ++counters_.batches;
+  counters_.batch_bytes += batch->bytes();
+  if (header.seal) ++counters_.seals;
+}
+
+// --- Segments ---------------------------------------------------------------------------------
+
+Segment* PhysicalVolume::Find(SegmentNumber number) {
+  const auto found = segments_.find(number);
+  return found == segments_.end() ? nullptr : &found->second;
+}
+
+bool PhysicalVolume::IsActive(SegmentNumber number) const {
+  return lanes_[kLogLane].segment == number || lanes_[kRelocationLane].segment == number;
+}
+
+void PhysicalVolume::AddLive(SegmentNumber number, int64_t pages) {
+  Segment* segment = Find(number);
+  if (segment == nullptr) return;  // lost; whoever reads from it is told
+  HYDRA_CHECK(static_cast<int64_t>(segment->live_pages) + pages >= 0);
+  segment->live_pages = static_cast<uint32_t>(segment->live_pages + pages);
+  live_pages_ = static_cast<uint64_t>(static_cast<int64_t>(live_pages_) + pages);
+}
+
+void PhysicalVolume::AddOpen(SegmentNumber number, int64_t records) {
+  Segment* segment = Find(number);
+  if (segment == nullptr) return;
+  HYDRA_CHECK(static_cast<int64_t>(segment->open_records) + records >= 0);
+  segment->open_records = static_cast<uint32_t>(segment->open_records + records);
+}
+
+void PhysicalVolume::NoteRelocated(uint64_t age) {
+  Segment* segment = Find(lanes_[kRelocationLane].segment);
+  if (segment != nullptr) segment->age = std::max(segment->age, age);
+}
+
+Status PhysicalVolume::Free(SegmentNumber number) {
+  HYDRA_CHECK(!IsActive(number));
+  Segment& segment = segments_.at(number);
+  HYDRA_CHECK(segment.live_pages == 0 && segment.open_records == 0);
+  const std::string spare = options_.dir + "/" + SpareName(next_spare_name_++);
+  HYDRA_RETURN_IF_ERROR(options_.fs->Rename(options_.dir + "/" + SegmentFileName(number), spare));
+  segment.file->cached->DropCache();
+  spares_.push_back({spare, std::move(segment.file)});
+  segments_.erase(number);
+  PublishTable();
+  ++counters_.segments_freed;
+  return Status::Ok();
+}
+
+bool PhysicalVolume::WantsVacuum() const {
+  const uint32_t total = total_segments();
+  const uint64_t growth = max_segments() > total ? max_segments() - total : 0;
+  const uint64_t free = spares_.size() + growth;
+  return free < options_.reserve_segments + options_.spare_segments;
+}
+
+std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
+  if (making_spare_ || spares_.size() >= options_.reserve_segments + options_.spare_segments ||
+      !CanMakeSpare()) {
+    return nullptr;
+  }
+  making_spare_ = true;
+  return std::make_unique<SpareJob>(options_.fs, options_.dir, SpareName(next_spare_name_++),
+                                    options_.segment_bytes);
+}
+
+Status PhysicalVolume::FinishSpareJob(Job* job) {
+  auto* made = static_cast<SpareJob*>(job);
+  making_spare_ = false;
+  if (made->status.code() == Code::kNoSpace) {
+    HYDRA_LOG_WARN("no room for another segment: {}", made->status.ToString());
+    disk_full_ = true;
+    return Status::Ok();
+  }
+  HYDRA_RETURN_IF_ERROR(made->status);
+  spares_.push_back(std::move(made->spare));
+  counters_.zero_fill_bytes += options_.segment_bytes;
+  return Status::Ok();
+}
+
+}  // namespace hydra

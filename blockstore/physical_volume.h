@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The append-only physical volume of a node: segments, and the one stream of batches that all
+// its groups share (docs/disk-format.md, sections 3 and 4).
+//
+// Records come in with Enqueue. NextBatch forms a device write of what waits; the caller runs
+// Batch::Write on a thread of its choice and reports back with BatchDone, which says where each
+// record now lies. One batch is in flight at a time: what arrives meanwhile forms the next one.
+// Two lanes keep what vacuum moves away from fresh writes (blocks that die together lie
+// together); both are numbered and chained as one stream.
+//
+// The volume knows records only as bytes with pages of payload. It counts, per segment, what the
+// layer above tells it: live pages (referenced by the map) and open records (accepted, not yet
+// applied). A segment without either can be freed once a checkpoint holds no reference into it.
+//
+// One thread owns the volume; only VolumeBatch::Write and SpareJob::Run may run elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/status.h"
+#include "base/uuid.h"
+#include "blockstore/batch_queue.h"
+#include "blockstore/engine.h"
+#include "blockstore/segment_table.h"
+#include "blockstore/stream_scan.h"
+
+namespace hydra {
+
+// What two bytes per block can name (blockstore/extent_table.h): 16 TiB in segments of 256 MiB.
+inline constexpr uint32_t kMaxSegments = 65'000;
+
+// A file for the next segment: full length, contents of no value.
+struct Spare {
+  std::string path;
+  std::shared_ptr<SegmentFile> file;
+};
+
+struct Segment {
+  std::shared_ptr<SegmentFile> file;
+  uint32_t lane = 0;
+  uint64_t first_batch = 0;
+  uint64_t age = 0;         // batch number at which its youngest block was written
+  uint32_t used_pages = 0;  // payload written
+  uint32_t live_pages = 0;
+  uint32_t open_records = 0;
+  bool condemned = false;    // freed once its readers are gone
+  uint64_t retry_after = 0;  // batch number before which vacuum does not try it again
+  bool unreadable = false;   // nothing in it is known; kept for its blocks
+};
+
+class PhysicalVolume {
+ public:
+  struct Options {
+    FileSystem* fs = nullptr;
+    std::string dir;  // the store's segments/
+    Uuid store;
+    uint64_t segment_bytes = 0;
+    uint64_t capacity_bytes = 0;
+    uint32_t reserve_segments = 0;
+    uint32_t spare_segments = 0;
+    size_t queue_bytes = 0;
+    size_t queue_records = 0;
+    Nanos seal_after = 0;
+    uint64_t keep_free_bytes = 0;  // of the file system, for LevelDB
+  };
+
+  struct Placed {
+    uint64_t cookie;
+    Placement placement;
+  };
+
+  struct Counters {
+    uint64_t batches = 0;
+    uint64_t batch_bytes = 0;
+    uint64_t zero_fill_bytes = 0;
+    uint64_t seals = 0;
+    uint64_t segments_freed = 0;
+  };
+
+  // Opens the files that are there; Recover must follow.
+  static Result<std::unique_ptr<PhysicalVolume>> Open(const Options& options);
+  ~PhysicalVolume();
+
+  // Walks the stream from `start`, then stands ready to append behind its end under a new
+  // generation. `highest` is the highest segment number the checkpoint knows.
+  Status Recover(const StreamPosition& start, SegmentNumber highest, BatchSink* sink,
+                 RecoveryReport* report);
+
+  // --- Appending ------------------------------------------------------------------------------
+  // Whether a record may be queued now: kBusy (a limit, or segments are being made or cleaned),
+  // kNoSpace (full of live data), kInvalidArgument (larger than a batch).
+  Status CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages) const;
+  // After CheckRoom said OK.
+  void Enqueue(Urgency urgency, uint32_t flow, std::string record, Payload payload,
+               uint64_t cookie);
+  // What a seal carries besides its chain; asked when one is written.
+  void SetSealNote(std::function<std::string()> note) { seal_note_ = std::move(note); }
+
+  Batch* NextBatch(Nanos now);
+  void BatchDone(Batch* batch, Nanos now, std::vector<Placed>* placed);
+  std::optional<Nanos> SealDue() const;
+  bool in_flight() const { return in_flight_; }
+  bool Idle() const { return queue_.empty() && !in_flight_; }
+  bool HasBackground() const { return queue_.HasBackground(); }
+  // Whether a batch waits only for a segment to be made.
+  bool Starved() const;
+
+  // Behind the last durable batch.
+  const StreamPosition& position() const { return durable_; }
+  SegmentNumber highest_segment() const { return highest_; }
+
+  // --- Segments -------------------------------------------------------------------------------
+  SegmentTableRef table() const { return table_; }
+  std::map<SegmentNumber, Segment>& segments() { return segments_; }
+  const std::map<SegmentNumber, Segment>& segments() const { return segments_; }
+  Segment* Find(SegmentNumber number);
+  bool IsActive(SegmentNumber number) const;
+  uint32_t segment_pages() const { return segment_pages_; }
+  uint32_t max_payload_pages() const { return max_payload_pages_; }
+  size_t spares() const { return spares_.size(); }
+  uint32_t max_segments() const;  // limit on segments and spares together
+  uint32_t total_segments() const;
+  uint64_t live_pages() const { return live_pages_; }
+  void AddLive(SegmentNumber number, int64_t pages);
+  void AddOpen(SegmentNumber number, int64_t records);
+  // The relocation lane's open segment now holds blocks as old as `age`.
+  void NoteRelocated(uint64_t age);
+  // Turns a segment that nothing refers to into a spare.
+  Status Free(SegmentNumber number);
+  // Room below which cleaning is due / clients are about to be refused.
+  bool WantsVacuum() const;
+  void SetAccountingComplete() { accounting_complete_ = true; }
+
+  // Makes one more spare, or null if there are enough, no room, or one is being made.
+  std::unique_ptr<Job> NextSpareJob();
+  Status FinishSpareJob(Job* job);
+
+  const Counters& counters() const { return counters_; }
+  uint64_t queued_bytes() const { return queue_.bytes(); }
+
+ private:
+  class VolumeBatch;
+  class SpareJob;
+  struct Lane {
+    SegmentNumber segment = 0;
+    uint32_t page = 0;
+  };
+
+  explicit PhysicalVolume(const Options& options);
+  Status LoadFiles();
+  Result<SegmentHeader> DescribeSegment(SegmentNumber number);
+  void PublishTable();
+  uint32_t LaneRoom(uint32_t lane) const;
+  Batch* FormBatch(uint32_t lane, uint32_t page_limit);
+  Batch* FormSeal();
+  void StartBatch(uint32_t lane, bool seal, std::vector<QueuedRecord> records);
+  bool OpenNextSegment(uint32_t lane);
+  bool CanMakeSpare() const;
+
+  Options options_;
+  uint32_t segment_pages_;
+  uint32_t max_batch_pages_;
+  uint32_t max_header_pages_;
+  uint32_t max_payload_pages_;
+
+  std::map<SegmentNumber, Segment> segments_;
+  std::map<SegmentNumber, SegmentHeader> headers_;  // during recovery
+  SegmentTableRef table_;
+  std::vector<Spare> spares_;
+  SegmentNumber highest_ = 0;
+  uint64_t next_spare_name_ = 1;
+  bool making_spare_ = false;
+  mutable bool disk_full_ = false;  // the file system refused or is about to
+  bool accounting_complete_ = false;
+  uint64_t live_pages_ = 0;
+
+  BatchQueue queue_;
+  std::function<std::string()> seal_note_;
+  StreamPosition durable_;
+  Lane lanes_[kLanes];  // where the next batch goes
+  uint32_t generation_ = 0;
+  uint32_t background_credit_ = 0;  // pages that vacuum may write while clients wait
+  bool in_flight_ = false;
+  bool sealed_ = true;
+  Nanos last_done_ = 0;
+  std::unique_ptr<VolumeBatch> batch_;
+  Counters counters_;
+};
+
+}  // namespace hydra

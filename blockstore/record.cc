@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "blockstore/record.h"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/coding.h"
+#include "blockstore/batch_format.h"
+
+namespace hydra {
+namespace {
+
+constexpr uint8_t kRecordVersion = 1;
+constexpr uint8_t kOperationVersion = 1;
+constexpr uint8_t kHasContext = 1;
+
+// The head is patched in when the body is complete.
+std::string Start(RecordType type) {
+  std::string bytes(kRecordHeadBytes, '\0');
+  bytes[0] = static_cast<char>(type);
+  bytes[1] = static_cast<char>(kRecordVersion);
+  return bytes;
+}
+
+std::string Finish(std::string bytes, uint32_t payload_pages) {
+  HYDRA_CHECK(payload_pages <= std::numeric_limits<uint16_t>::max());
+  auto* head = reinterpret_cast<uint8_t*>(bytes.data());
+  EncodeFixed16(head + 2, static_cast<uint16_t>(payload_pages));
+  EncodeFixed32(head + 4, static_cast<uint32_t>(bytes.size()));
+  return bytes;
+}
+
+void PutLengthPrefixed(std::string* out, const std::string& bytes) {
+  PutVarint64(out, bytes.size());
+  out->append(bytes);
+}
+
+bool GetLengthPrefixed(Decoder* in, std::string* out) {
+  uint64_t length = 0;
+  std::span<const uint8_t> bytes;
+  if (!in->Varint64(&length) || length > in->remaining() || !in->Bytes(length, &bytes)) {
+    return false;
+  }
+  out->assign(bytes.begin(), bytes.end());
+  return true;
+}
+
+void PutOperation(std::string* out, const Operation& op) {
+  PutU8(out, static_cast<uint8_t>(op.kind));
+  PutU8(out, op.version);
+  PutU8(out, op.context.empty() ? 0 : kHasContext);
+  switch (op.kind) {
+    case OpKind::kNoop:
+    case OpKind::kOpaque: break;
+    case OpKind::kWrite:
+      PutVarint64(out, op.lba);
+      PutVarint64(out, op.count);
+      PutU8(out, static_cast<uint8_t>(op.block_pages));
+      HYDRA_CHECK(op.crcs.size() == op.count);
+      for (uint32_t crc : op.crcs) PutFixed32(out, crc);
+      break;
+    case OpKind::kZero:
+    case OpKind::kUnmap:
+      PutVarint64(out, op.lba);
+      PutVarint64(out, op.count);
+      break;
+    case OpKind::kZeroExtents: {
+      PutVarint64(out, op.extents.size());
+      Extent previous = 0;
+      for (Extent extent : op.extents) {
+        PutVarint64(out, extent - previous);
+        previous = extent;
+      }
+      break;
+    }
+  }
+  if (!op.context.empty()) PutLengthPrefixed(out, op.context);
+}
+
+enum class Parse { kOk, kUnknown, kBad };
+
+Parse GetExtents(Decoder* in, Operation* op) {
+  uint64_t count = 0;
+  if (!in->Varint64(&count) || count == 0 || count > kMaxExtentsPerEntry) return Parse::kBad;
+  op->extents.reserve(count);
+  Extent extent = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t step = 0;
+    if (!in->Varint64(&step) || (i > 0 && step == 0) || extent + step < extent) return Parse::kBad;
+    extent += step;
+    op->extents.push_back(extent);
+  }
+  return Parse::kOk;
+}
+
+Parse GetWrite(Decoder* in, Operation* op) {
+  uint8_t block_pages = 0;
+  if (!in->Varint64(&op->lba) || !in->Varint64(&op->count) || !in->U8(&block_pages)) {
+    return Parse::kBad;
+  }
+  if (block_pages == 0 || block_pages > kMaxBlockPages || op->count == 0 ||
+      op->count > kMaxPayloadPages / block_pages) {
+    return Parse::kBad;
+  }
+  op->block_pages = block_pages;
+  op->crcs.resize(op->count);
+  for (uint32_t& crc : op->crcs) {
+    if (!in->Fixed32(&crc)) return Parse::kBad;
+  }
+  return Parse::kOk;
+}
+
+Parse GetOperation(Decoder* in, Operation* op) {
+  uint8_t kind = 0;
+  uint8_t flags = 0;
+  if (!in->U8(&kind) || !in->U8(&op->version) || !in->U8(&flags)) return Parse::kBad;
+  if (kind > static_cast<uint8_t>(OpKind::kOpaque) || op->version != kOperationVersion) {
+    return Parse::kUnknown;
+  }
+  op->kind = static_cast<OpKind>(kind);
+  Parse parse = Parse::kOk;
+  switch (op->kind) {
+    case OpKind::kNoop:
+    case OpKind::kOpaque: break;
+    case OpKind::kWrite: parse = GetWrite(in, op); break;
+    case OpKind::kZero:
+    case OpKind::kUnmap:
+      if (!in->Varint64(&op->lba) || !in->Varint64(&op->count)) parse = Parse::kBad;
+      break;
+    case OpKind::kZeroExtents: parse = GetExtents(in, op); break;
+  }
+  if (parse == Parse::kOk && (flags & kHasContext) && !GetLengthPrefixed(in, &op->context)) {
+    parse = Parse::kBad;
+  }
+  return parse;
+}
+
+Status Malformed(const char* what) {
+  return Status::Corruption(fmt::format("malformed {} record", what));
+}
+
+bool Fits(const RecordView& view, RecordType type) {
+  return view.type == static_cast<uint8_t>(type) && view.version == kRecordVersion;
+}
+
+}  // namespace
+
+std::string Encode(const AcceptRecord& record) {
+  std::string bytes = Start(RecordType::kAccept);
+  PutVarint64(&bytes, record.group);
+  PutVarint64(&bytes, record.instance);
+  PutVarint64(&bytes, record.ballot.round);
+  PutVarint64(&bytes, record.ballot.node);
+  PutVarint64(&bytes, record.stable);
+  PutVarint64(&bytes, record.entry.operations.size());
+  for (const Operation& op : record.entry.operations) PutOperation(&bytes, op);
+  return Finish(std::move(bytes), record.entry.PayloadPages());
+}
+
+std::string Encode(const HardStateRecord& record) {
+  std::string bytes = Start(RecordType::kHardState);
+  PutVarint64(&bytes, record.group);
+  PutVarint64(&bytes, record.promised.round);
+  PutVarint64(&bytes, record.promised.node);
+  PutLengthPrefixed(&bytes, record.opaque);
+  return Finish(std::move(bytes), 0);
+}
+
+std::string Encode(const TruncateRecord& record) {
+  std::string bytes = Start(RecordType::kTruncate);
+  PutVarint64(&bytes, record.group);
+  PutVarint64(&bytes, record.instance);
+  return Finish(std::move(bytes), 0);
+}
+
+std::string Encode(const CheckpointRecord& record) {
+  std::string bytes = Start(RecordType::kCheckpoint);
+  PutVarint64(&bytes, record.id);
+  PutVarint64(&bytes, record.replay_from);
+  return Finish(std::move(bytes), 0);
+}
+
+std::string Encode(const RelocateRecord& record) {
+  std::string bytes = Start(RecordType::kRelocate);
+  PutVarint64(&bytes, record.group);
+  PutVarint64(&bytes, record.lba);
+  PutVarint64(&bytes, record.version);
+  PutVarint64(&bytes, record.old_reference.segment);
+  PutVarint64(&bytes, record.old_reference.page);
+  PutFixed32(&bytes, record.old_reference.crc);
+  PutU8(&bytes, static_cast<uint8_t>(record.block_pages));
+  return Finish(std::move(bytes), record.block_pages);
+}
+
+std::string Encode(const GroupRecord& record) {
+  std::string bytes = Start(RecordType::kGroup);
+  PutVarint64(&bytes, record.group);
+  PutU8(&bytes, static_cast<uint8_t>(record.action));
+  PutU8(&bytes, static_cast<uint8_t>(record.block_pages));
+  return Finish(std::move(bytes), 0);
+}
+
+std::string Encode(const StableRecord& record) {
+  std::string bytes = Start(RecordType::kStable);
+  PutVarint64(&bytes, record.groups.size());
+  for (const auto& [group, instance] : record.groups) {
+    PutVarint64(&bytes, group);
+    PutVarint64(&bytes, instance);
+  }
+  return Finish(std::move(bytes), 0);
+}
+
+Result<std::vector<RecordView>> SplitRecords(std::span<const uint8_t> bytes, uint32_t count,
+                                             uint32_t payload_pages, uint32_t offset) {
+  std::vector<RecordView> records;
+  size_t position = 0;
+  uint64_t pages = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (bytes.size() - position < kRecordHeadBytes) return Malformed("short");
+    const uint8_t* head = bytes.data() + position;
+    const uint32_t length = DecodeFixed32(head + 4);
+    if (length < kRecordHeadBytes || length > bytes.size() - position) return Malformed("long");
+    RecordView view;
+    view.type = head[0];
+    view.version = head[1];
+    view.payload_pages = DecodeFixed16(head + 2);
+    view.offset = offset + static_cast<uint32_t>(position);
+    view.body = bytes.subspan(position + kRecordHeadBytes, length - kRecordHeadBytes);
+    pages += view.payload_pages;
+    position += length;
+    records.push_back(view);
+  }
+  if (position != bytes.size()) return Malformed("trailing");
+  if (pages != payload_pages) return Malformed("unbalanced");
+  return records;
+}
+
+Result<AcceptRecord> DecodeAccept(const RecordView& view) {
+  AcceptRecord record;
+  Decoder in(view.body);
+  uint64_t operations = 0;
+  if (!Fits(view, RecordType::kAccept) || !in.Varint32(&record.group) ||
+      !in.Varint64(&record.instance) || !in.Varint64(&record.ballot.round) ||
+      !in.Varint32(&record.ballot.node) || !in.Varint64(&record.stable) ||
+      !in.Varint64(&operations) || operations > kMaxOpsPerEntry || record.instance > kMaxInstance) {
+    return Malformed("accept");
+  }
+  for (uint64_t i = 0; i < operations; ++i) {
+    Operation op;
+    const Parse parse = GetOperation(&in, &op);
+    if (parse == Parse::kBad) return Malformed("accept");
+    if (parse == Parse::kUnknown) {
+      record.understood = false;
+      return record;
+    }
+    record.entry.operations.push_back(std::move(op));
+  }
+  if (in.remaining() != 0 || record.entry.PayloadPages() != view.payload_pages) {
+    return Malformed("accept");
+  }
+  return record;
+}
+
+Result<HardStateRecord> DecodeHardState(const RecordView& view) {
+  HardStateRecord record;
+  Decoder in(view.body);
+  if (!Fits(view, RecordType::kHardState) || !in.Varint32(&record.group) ||
+      !in.Varint64(&record.promised.round) || !in.Varint32(&record.promised.node) ||
+      !GetLengthPrefixed(&in, &record.opaque) || in.remaining() != 0) {
+    return Malformed("hard state");
+  }
+  return record;
+}
+
+Result<TruncateRecord> DecodeTruncate(const RecordView& view) {
+  TruncateRecord record;
+  Decoder in(view.body);
+  if (!Fits(view, RecordType::kTruncate) || !in.Varint32(&record.group) ||
+      !in.Varint64(&record.instance) || in.remaining() != 0) {
+    return Malformed("truncate");
+  }
+  return record;
+}
+
+Result<CheckpointRecord> DecodeCheckpoint(const RecordView& view) {
+  CheckpointRecord record;
+  Decoder in(view.body);
+  if (!Fits(view, RecordType::kCheckpoint) || !in.Varint64(&record.id) ||
+      !in.Varint64(&record.replay_from) || in.remaining() != 0) {
+    return Malformed("checkpoint");
+  }
+  return record;
+}
+
+Result<RelocateRecord> DecodeRelocate(const RecordView& view) {
+  RelocateRecord record;
+  Decoder in(view.body);
+  uint8_t block_pages = 0;
+  if (!Fits(view, RecordType::kRelocate) || !in.Varint32(&record.group) ||
+      !in.Varint64(&record.lba) || !in.Varint64(&record.version) ||
+      !in.Varint32(&record.old_reference.segment) || !in.Varint32(&record.old_reference.page) ||
+      !in.Fixed32(&record.old_reference.crc) || !in.U8(&block_pages) || in.remaining() != 0 ||
+      block_pages == 0 || block_pages > kMaxBlockPages || block_pages != view.payload_pages) {
+    return Malformed("relocate");
+  }
+  record.block_pages = block_pages;
+  return record;
+}
+
+Result<GroupRecord> DecodeGroup(const RecordView& view) {
+  GroupRecord record;
+  Decoder in(view.body);
+  uint8_t action = 0;
+  uint8_t block_pages = 0;
+  if (!Fits(view, RecordType::kGroup) || !in.Varint32(&record.group) || !in.U8(&action) ||
+      !in.U8(&block_pages) || in.remaining() != 0 || (action != 1 && action != 2) ||
+      block_pages == 0 || block_pages > kMaxBlockPages) {
+    return Malformed("group");
+  }
+  record.action = static_cast<GroupAction>(action);
+  record.block_pages = block_pages;
+  return record;
+}
+
+Result<StableRecord> DecodeStable(const RecordView& view) {
+  StableRecord record;
+  Decoder in(view.body);
+  uint64_t count = 0;
+  if (!Fits(view, RecordType::kStable) || !in.Varint64(&count) || count > in.remaining()) {
+    return Malformed("stable");
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    GroupId group = 0;
+    Instance instance = 0;
+    if (!in.Varint32(&group) || !in.Varint64(&instance)) return Malformed("stable");
+    record.groups.emplace_back(group, instance);
+  }
+  if (in.remaining() != 0) return Malformed("stable");
+  return record;
+}
+
+Status ValidateEntry(const Entry& entry, uint32_t block_pages) {
+  if (entry.operations.size() > kMaxOpsPerEntry) {
+    return Status::InvalidArgument(fmt::format("an entry holds at most {} operations, not {}",
+                                               kMaxOpsPerEntry, entry.operations.size()));
+  }
+  const uint64_t extent_blocks = kExtentPages / block_pages;
+  uint64_t pages = 0;
+  uint64_t extents = 0;
+  for (const Operation& op : entry.operations) {
+    if (static_cast<uint8_t>(op.kind) > static_cast<uint8_t>(OpKind::kOpaque) ||
+        op.version != kOperationVersion) {
+      return Status::Unsupported("unknown kind or version of an operation");
+    }
+    if (op.kind == OpKind::kWrite || op.kind == OpKind::kZero || op.kind == OpKind::kUnmap) {
+      if (op.count == 0) return Status::InvalidArgument("a range of no blocks");
+      if (op.lba + op.count < op.lba) {
+        return Status::InvalidArgument(
+            fmt::format("blocks {} + {} reach past 2^64", op.lba, op.count));
+      }
+      if (op.count > extent_blocks) {
+        return Status::InvalidArgument(
+            fmt::format("{} blocks in one operation; at most {} (1 MiB): split it, or use whole "
+                        "extents to zero more",
+                        op.count, extent_blocks));
+      }
+    }
+    if (op.kind == OpKind::kWrite) {
+      if (op.block_pages != block_pages) {
+        return Status::InvalidArgument(
+            fmt::format("a write in blocks of {} pages to a group "
+                        "with blocks of {}",
+                        op.block_pages, block_pages));
+      }
+      if (op.crcs.size() != op.count) {
+        return Status::InvalidArgument(
+            fmt::format("{} checksums for {} blocks", op.crcs.size(), op.count));
+      }
+      pages += op.PayloadPages();
+    }
+    if (op.kind == OpKind::kZeroExtents) {
+      if (op.extents.empty()) return Status::InvalidArgument("no extents to zero");
+      for (size_t i = 1; i < op.extents.size(); ++i) {
+        if (op.extents[i] <= op.extents[i - 1]) {
+          return Status::InvalidArgument("extents must ascend");
+        }
+      }
+      if (op.extents.back() > std::numeric_limits<uint64_t>::max() / extent_blocks - 1) {
+        return Status::InvalidArgument("an extent reaches past block 2^64");
+      }
+      extents += op.extents.size();
+    }
+  }
+  if (pages > kMaxPayloadPages) {
+    return Status::InvalidArgument(
+        fmt::format("{} pages of payload in one entry; at most {}", pages, kMaxPayloadPages));
+  }
+  if (extents > kMaxExtentsPerEntry) {
+    return Status::InvalidArgument(
+        fmt::format("{} extents in one entry; at most {}", extents, kMaxExtentsPerEntry));
+  }
+  return Status::Ok();
+}
+
+}  // namespace hydra

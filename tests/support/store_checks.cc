@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StoreModel's comparisons with a running engine.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/crc32c.h"
+#include "tests/support/store_model.h"
+
+namespace hydra::test {
+namespace {
+
+const char* KindName(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kData: return "data";
+    case BlockKind::kZero: return "zero";
+    case BlockKind::kUnmapped: return "unmapped";
+  }
+  return "?";
+}
+
+// A read tells data from holes; of holes it does not say whether they were zeroed or deleted.
+bool Matches(const BlockState& expected, const BlockInfo& found,
+             std::span<const uint8_t> contents) {
+  const uint32_t crc = Crc32c(contents);
+  if (found.crc != crc) return false;
+  if (expected.kind == BlockKind::kData) {
+    return found.kind == BlockKind::kData && found.version == expected.version &&
+           crc == expected.crc;
+  }
+  return found.kind != BlockKind::kData && found.version == 0 &&
+         std::all_of(contents.begin(), contents.end(), [](uint8_t b) { return b == 0; });
+}
+
+std::string ReadableVersion(Version version) {
+  return fmt::format("{}.{}", VersionInstance(version), version & 0xffff);
+}
+
+}  // namespace
+
+std::string StoreModel::CompareEntry(const GroupModel& group, Instance instance,
+                                     const AcceptState& state, const LogEntry& entry) {
+  const auto problem = [&](const char* text) {
+    return fmt::format("group {} instance {}: {}\n", group.id, instance, text);
+  };
+  const AcceptRecord& record = entry.record;
+  if (record.group != group.id || record.instance != instance || record.ballot != state.ballot) {
+    return problem("the log entry is another one");
+  }
+  if (!record.understood || record.entry != state.value->entry) {
+    return problem("the log entry holds other operations");
+  }
+  size_t bytes = 0;
+  for (const BufferSlice& slice : entry.payload) bytes += slice.length;
+  if (bytes != record.entry.PayloadPages() * kPageSize || entry.payload.size() > 1) {
+    return problem("the log entry's payload has another size");
+  }
+  const uint8_t* data = entry.payload.empty() ? nullptr : entry.payload.front().data();
+  for (const Operation& op : state.value->entry.operations) {
+    if (op.kind != OpKind::kWrite) continue;
+    for (uint32_t crc : op.crcs) {
+      if (Crc32c(data, op.block_pages * kPageSize) != crc) {
+        return problem("the log entry's payload is not what was accepted");
+      }
+      data += op.block_pages * kPageSize;
+    }
+  }
+  return "";
+}
+
+std::string StoreModel::CompareRead(const GroupModel& group, Lba lba, const ReadResult& read) {
+  return CompareReadSince(group, group.applied, group.blocks, lba, read);
+}
+
+std::string StoreModel::CompareReadSince(const GroupModel& group, Instance since,
+                                         std::map<Lba, BlockState> blocks, Lba lba,
+                                         const ReadResult& read) {
+  const size_t bytes = group.block_pages * kPageSize;
+  if (read.data.size() < read.blocks.size() * bytes) return "short read\n";
+  const auto contents = [&](size_t b) {
+    return std::span<const uint8_t>(read.data.data() + b * bytes, bytes);
+  };
+  std::vector<bool> right(read.blocks.size());
+  for (Instance i = since;; ++i) {
+    for (size_t b = 0; b < right.size(); ++b) {
+      if (right[b]) continue;
+      const auto state = blocks.find(lba + b);
+      right[b] = Matches(state == blocks.end() ? BlockState() : state->second, read.blocks[b],
+                         contents(b));
+    }
+    if (i >= group.applied) break;
+    ApplyEntry(*group.chosen[i], i + 1, group.extent_blocks(), &blocks);
+  }
+  std::string problems;
+  for (size_t b = 0; b < right.size() && problems.size() < 2000; ++b) {
+    if (right[b]) continue;
+    const BlockState expected = group.At(lba + b);
+    problems += fmt::format("group {} block {}: read {} version {} ({}), expected {} version {}\n",
+                            group.id, lba + b, KindName(read.blocks[b].kind),
+                            ReadableVersion(read.blocks[b].version), DescribeBlock(contents(b)),
+                            KindName(expected.kind), ReadableVersion(expected.version));
+  }
+  return problems;
+}
+
+std::string StoreModel::VerifyBlocks(Engine* engine) const {
+  std::string problems;
+  for (GroupId id : Usable()) problems += VerifyBlocks(engine, id);
+  return problems;
+}
+
+std::string StoreModel::VerifyBlocks(Engine* engine, GroupId id) const {
+  std::string problems;
+  const GroupModel& group = groups_.at(id);
+  for (Extent extent : group.touched) {
+    const Lba lba = extent * group.extent_blocks();
+    const Result<ReadResult> read = engine->Read(id, lba, group.extent_blocks());
+    if (!read.ok()) {
+      return fmt::format("group {} extent {}: {}\n", id, extent, read.status().ToString());
+    }
+    if (read->blocks.size() != group.extent_blocks()) return "a read of another length\n";
+    problems += CompareRead(group, lba, *read);
+  }
+  return problems;
+}
+
+std::string StoreModel::VerifyLog(Engine* engine, GroupId id) const {
+  std::string problems;
+  const GroupModel& group = groups_.at(id);
+  const Result<GroupInfo> info = engine->Info(id);
+  if (!info.ok()) return info.status().ToString() + "\n";
+  std::set<Instance> listed;
+  for (const LogEntryInfo& found : engine->LogEntries(id, 1, kMaxInstance)) {
+    listed.insert(found.instance);
+    const auto it = group.log.find(found.instance);
+    const AcceptState* state = nullptr;
+    if (it != group.log.end()) {
+      for (const AcceptState& s : it->second) {
+        if (s.ballot == found.ballot) state = &s;
+      }
+    }
+    if (state == nullptr || found.faulty) {
+      problems += fmt::format("group {} instance {}: {}\n", id, found.instance,
+                              found.faulty ? "faulty" : "listed, but never accepted so");
+      continue;
+    }
+    Result<LogEntry> entry = engine->ReadLogEntry(id, found.instance);
+    problems += entry.ok() ? CompareEntry(group, found.instance, *state, *entry)
+                           : fmt::format("group {} instance {}: {}\n", id, found.instance,
+                                         entry.status().ToString());
+  }
+  for (const auto& [i, states] : group.log) {
+    const bool done =
+        std::any_of(states.begin(), states.end(), [](const AcceptState& s) { return s.done; });
+    if (done && i > info->stable && !listed.contains(i)) {
+      problems += fmt::format("group {} instance {}: durable, but not in the log\n", id, i);
+    }
+  }
+  return problems;
+}
+
+std::string StoreModel::VerifyInfo(Engine* engine, GroupId id) const {
+  const GroupModel& group = groups_.at(id);
+  const Result<GroupInfo> info = engine->Info(id);
+  if (!info.ok()) return fmt::format("group {}: {}\n", id, info.status().ToString());
+  std::string problems;
+  const auto expect = [&](bool right, const char* what) {
+    if (!right) problems += fmt::format("group {}: Info is wrong about {}\n", id, what);
+  };
+  expect(info->group == id && info->block_pages == group.block_pages, "the group");
+  expect(info->applied == group.applied, "applied");
+  expect(info->stable <= info->applied && info->stable >= group.covered, "stable");
+  expect(info->truncated <= info->stable, "truncated");
+  expect(!info->suspect && !info->halted, "health");
+  const HardState* durable = nullptr;
+  for (const HardState& state : group.hard_states) {
+    if (state.done) durable = &state;
+  }
+  expect(durable == nullptr
+             ? info->promised == Ballot() && info->opaque.empty()
+             : info->promised == durable->promised && info->opaque == durable->opaque,
+         "the durable hard state");
+  return problems;
+}
+
+namespace {
+
+using Scan = std::vector<Change>;
+
+template <typename Call>
+Result<Scan> Collect(const Call& call) {
+  constexpr size_t kLimit = 100;
+  Scan all;
+  std::string cursor;
+  for (;;) {
+    Result<ChangeBatch> batch = call(cursor, kLimit);
+    if (!batch.ok()) return batch.status();
+    all.insert(all.end(), batch->changes.begin(), batch->changes.end());
+    if (batch->done) return all;
+    if (batch->next == cursor) return Status::Aborted("a scan that stands still");
+    cursor = batch->next;
+  }
+}
+
+std::string CompareImage(const GroupModel& group, const Scan& image) {
+  auto expected = group.blocks.begin();
+  const auto skip = [&] {
+    while (expected != group.blocks.end() && expected->second.kind != BlockKind::kData) ++expected;
+  };
+  skip();
+  for (const Change& row : image) {
+    if (expected == group.blocks.end() || row.lba != expected->first || row.whole_extent ||
+        row.kind != BlockKind::kData || row.version != expected->second.version ||
+        row.crc != expected->second.crc) {
+      return fmt::format(
+          "group {}: image has block {} version {}, expected {}\n", group.id, row.lba,
+          ReadableVersion(row.version),
+          expected == group.blocks.end() ? "the end" : std::to_string(expected->first));
+    }
+    ++expected;
+    skip();
+  }
+  if (expected == group.blocks.end()) return "";
+  return fmt::format("group {}: block {} is missing in the image\n", group.id, expected->first);
+}
+
+std::string CompareChanges(const GroupModel& group, Version since, const Scan& changes) {
+  std::map<std::pair<bool, Lba>, Version> seen;
+  Version previous = since;
+  for (const Change& row : changes) {
+    if (row.version <= since || row.version < previous) {
+      return fmt::format("group {}: changes since {} are out of order at {}\n", group.id,
+                         ReadableVersion(since), ReadableVersion(row.version));
+    }
+    previous = row.version;
+    seen[{row.whole_extent, row.lba}] = row.version;
+  }
+  for (const auto& [lba, state] : group.blocks) {
+    if (state.version <= since) continue;
+    const auto it =
+        seen.find({state.whole_extent, state.whole_extent ? lba / group.extent_blocks() : lba});
+    if (it == seen.end() || it->second != state.version) {
+      return fmt::format("group {}: changes since {} miss block {} version {}\n", group.id,
+                         ReadableVersion(since), lba, ReadableVersion(state.version));
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string StoreModel::VerifyScans(Engine* engine, GroupId id) const {
+  const GroupModel& group = groups_.at(id);
+  const Result<GroupInfo> info = engine->Info(id);
+  if (!info.ok()) return info.status().ToString() + "\n";
+  const Result<Scan> image = Collect([&](const std::string& cursor, size_t limit) {
+    return engine->ScanImage(id, cursor, limit);
+  });
+  if (!image.ok()) return fmt::format("image of {}: {}\n", id, image.status().ToString());
+  std::string problems = CompareImage(group, *image);
+  for (const Version since : {Version{0}, info->horizon, MakeVersion(group.applied / 2, 0),
+                              MakeVersion(group.applied, 0)}) {
+    const Result<Scan> changes = Collect([&](const std::string& cursor, size_t limit) {
+      return engine->ScanChanges(id, since, cursor, limit);
+    });
+    if (since < info->horizon) {
+      if (changes.ok() || changes.status().code() != Code::kOutOfRange) {
+        problems += fmt::format("group {}: changes behind the horizon are not refused\n", id);
+      }
+    } else if (!changes.ok()) {
+      problems += fmt::format("changes of {}: {}\n", id, changes.status().ToString());
+    } else {
+      problems += CompareChanges(group, since, *changes);
+    }
+  }
+  return problems;
+}
+
+std::string StoreModel::VerifyAccounting(Engine* engine) const {
+  std::string problems;
+  uint64_t expected = 0;
+  for (GroupId id : Usable()) {
+    const GroupModel& group = groups_.at(id);
+    const uint64_t blocks = group.DataBlocks();
+    expected += blocks * group.block_pages;
+    const Result<GroupInfo> info = engine->Info(id);
+    if (!info.ok() || info->data_blocks != blocks) {
+      problems += fmt::format("group {}: {} data blocks counted, {} expected\n", id,
+                              info.ok() ? info->data_blocks : 0, blocks);
+    }
+  }
+  const EngineStats stats = engine->Stats();
+  if (!stats.accounting_complete) return problems;
+  uint64_t live = 0;
+  for (const SegmentStats& segment : stats.segments) {
+    live += segment.live_pages;
+    if (segment.live_pages > segment.used_pages) {
+      problems += fmt::format("segment {}: {} of {} pages live\n", segment.segment,
+                              segment.live_pages, segment.used_pages);
+    }
+  }
+  if (live != expected) {
+    problems += fmt::format("{} pages are counted as live, {} are\n", live, expected);
+  }
+  return problems;
+}
+
+}  // namespace hydra::test
