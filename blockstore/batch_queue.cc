@@ -9,7 +9,12 @@ namespace {
 // What a flow may take per turn: small enough that eight flows share one batch.
 constexpr uint32_t kQuantumPages = 16;
 
-uint32_t Cost(const QueuedRecord& record) { return record.payload_pages + 1; }
+// Pages that a record takes at most, with a share of the header.
+uint32_t Cost(const QueuedRecord& record) {
+  return record.payload_pages +
+         static_cast<uint32_t>((kBatchFixedBytes + record.bytes.size() + kPageSize - 1) /
+                               kPageSize);
+}
 
 uint64_t Bytes(const QueuedRecord& record) {
   return record.bytes.size() + uint64_t{record.payload_pages} * kPageSize;

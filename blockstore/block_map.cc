@@ -92,8 +92,8 @@ Result<bool> BlockMap::Relocate(const RelocateRecord& record, const Reference& c
   if (where == Where::kHole) return false;
   if (where == Where::kStored) {
     if (checked) {
-      // The block's data lies in the old segment, so it is the row that was copied: any newer
-      // write would have gone to another segment.
+      // The block's data lies in the old segment, so it is the row that was copied: nothing was
+      // applied since that lies there.
       if (map.extents.SegmentOf(record.lba) != record.old_reference.segment) return false;
       row = MapRow{record.version, record.old_reference, BlockKind::kData, false};
     } else {

@@ -49,6 +49,7 @@ Status EngineImpl::Apply(GroupId id, Instance instance, const Ballot& ballot) {
   uint64_t rows = 0;
   for (const Operation& op : entry->entry.operations) rows += op.count + op.extents.size();
   if (map_->rows() + rows > 2 * options_.overlay_rows && map_->rows() > 0) {
+    checkpoint_requested_ = true;  // a large entry may not fit long before one is due
     return Status::Busy("the overlay is full until a checkpoint has been written");
   }
   const bool direct = entry->durable && group->waiting.empty();
@@ -145,10 +146,10 @@ Version EngineImpl::NewestVersion(GroupId id, Lba lba, Version floor, bool* floo
 // was in the overlay, or a look-up in LevelDB first.
 class EngineImpl::BlockReadJob final : public ReadJob {
  public:
-  BlockReadJob(const BlockMap* map, SegmentTableRef table, GroupId group, Lba lba,
+  BlockReadJob(const BlockMap* map, const NewestSegmentTable* tables, GroupId group, Lba lba,
                uint32_t block_pages, uint64_t count)
       : map_(map),
-        table_(std::move(table)),
+        tables_(tables),
         group_(group),
         lba_(lba),
         block_bytes_(size_t{block_pages} * kPageSize) {
@@ -210,6 +211,7 @@ class EngineImpl::BlockReadJob final : public ReadJob {
       // Erased by a checkpoint since the read was planned: a newer state, and as good.
       steps_[i].kind = steps_[i].row.kind == BlockKind::kData ? Step::kRead : Step::kHole;
     }
+    table_ = tables_->Get();  // after the look-ups; the pin keeps what they found
     for (size_t i = 0; i < steps_.size();) {
       if (steps_[i].kind == Step::kHole) {
         result_.blocks[i].crc = Crc32c(Out(i));
@@ -259,6 +261,7 @@ class EngineImpl::BlockReadJob final : public ReadJob {
   }
 
   const BlockMap* map_;
+  const NewestSegmentTable* tables_;
   SegmentTableRef table_;
   GroupId group_;
   Lba lba_;
@@ -279,7 +282,7 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint6
         fmt::format("{} blocks in one read; at most {} (1 MiB): split it", count,
                     kExtentPages / group->block_pages));
   }
-  auto job = std::make_unique<BlockReadJob>(map_.get(), volume_->table(), id, lba,
+  auto job = std::make_unique<BlockReadJob>(map_.get(), volume_->newest_table(), id, lba,
                                             group->block_pages, count);
   for (uint64_t i = 0; i < count; ++i) {
     uint32_t operation = 0;

@@ -257,19 +257,22 @@ Status EngineImpl::Checkpoint() {
 Status EngineImpl::Drain(std::vector<Completion>* completions) {
   std::vector<Completion> ignored;
   if (completions == nullptr) completions = &ignored;
-  while (poisoned_.ok()) {
-    if (Batch* batch = NextBatch(0)) {
-      BatchDone(batch, batch->Write(), 0, completions);
-      continue;
-    }
+  bool moved = true;
+  while (moved && poisoned_.ok()) {
+    moved = false;
+    // Asking for a job may queue records, so a batch is asked for after it.
     if (auto job = NextJob()) {
       job->Run();
       FinishJob(std::move(job));
-      continue;
+      moved = true;
     }
-    break;
+    if (Batch* batch = NextBatch(0)) {
+      BatchDone(batch, batch->Write(), 0, completions);
+      moved = true;
+    }
   }
   HYDRA_RETURN_IF_ERROR(poisoned_);
+  if (volume_->in_flight()) return Status::Busy("a batch is in flight; finish it first");
   if (!volume_->Idle()) {
     return Status::NoSpace("records are queued, but there is no segment to write them to");
   }

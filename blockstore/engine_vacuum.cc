@@ -74,19 +74,18 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
     return std::make_unique<VacuumScanJob>(identity_.store, volume_->table(),
                                            volume_->segment_pages(), v.victim);
   }
-  // The victim may have died by itself meanwhile.
-  if (v.copies.empty() && v.outstanding == 0) {
-    const Segment* segment = volume_->Find(v.victim);
-    const bool empty = segment->live_pages == 0 && segment->open_records == 0;
-    if (empty || v.moved_entries) {
-      EndVacuum();
-      return nullptr;
-    }
-  }
   if (!v.copies.empty()) QueueRelocations();
   // One window is read while another is being written; more would only wait in the queue.
   if (!v.copies.empty() || v.outstanding > volume_->max_payload_pages()) return nullptr;
   if (map_->rows() > 2 * options_.overlay_rows) return nullptr;
+  // Entries that are not applied yet go first: once none is left here, whatever is applied from now
+  // on lies elsewhere, and a row that points here cannot be replaced by another that does.
+  if (!v.moved_entries) MoveOpenEntries();
+  const Segment& segment = *volume_->Find(v.victim);
+  if (segment.open_records > 0) {
+    if (v.moved_entries && v.outstanding == 0) EndVacuum();
+    return nullptr;
+  }
   std::vector<Candidate> window;
   while (window.empty() && v.next < v.candidates.size()) {
     std::vector<Candidate> all = NextWindow(&v, volume_->max_payload_pages() / 2);
@@ -111,7 +110,7 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
     v.job_running = true;
     return std::make_unique<VacuumReadJob>(map_.get(), volume_->table(), std::move(window));
   }
-  if (!v.moved_entries) MoveOpenEntries();
+  if (v.outstanding == 0) EndVacuum();
   return nullptr;
 }
 

@@ -113,7 +113,6 @@ PhysicalVolume::PhysicalVolume(const Options& options)
       max_batch_pages_(std::min(kMaxHeaderPages + kMaxPayloadPages, segment_pages_ - 2)),
       max_header_pages_(std::min(kMaxHeaderPages, segment_pages_ / 8)),
       max_payload_pages_(std::min(kMaxPayloadPages, max_batch_pages_ - max_header_pages_)),
-      table_(std::make_shared<SegmentTable>()),
       batch_(std::make_unique<VolumeBatch>(options.fs, options.dir, max_header_pages_)) {
   HYDRA_CHECK(segment_pages_ >= 16);
 }
@@ -161,18 +160,19 @@ Status PhysicalVolume::LoadFiles() {
 void PhysicalVolume::PublishTable() {
   auto table = std::make_shared<SegmentTable>();
   for (const auto& [number, segment] : segments_) table->emplace(number, segment.file);
-  table_ = std::move(table);
+  table_.Set(std::move(table));
 }
 
 Result<SegmentHeader> PhysicalVolume::DescribeSegment(SegmentNumber number) {
   Buffer page = Buffer::Allocate(kPageSize);
-  const Status read = ReadPagesDirect(*table_, number, 0, page.span());
+  const Status read = ReadPagesDirect(*table(), number, 0, page.span());
   if (read.ok()) {
     auto header = DecodeSegmentHeader(options_.store, number, page.span());
     if (header.ok()) return header;
   }
   HYDRA_LOG_WARN("segment {}: its header page is rotten; using its batches", number);
-  const auto first = FindBatch(options_.store, *table_, segment_pages_, number, kFirstBatchPage, 1);
+  const auto first =
+      FindBatch(options_.store, *table(), segment_pages_, number, kFirstBatchPage, 1);
   if (!first) return Status::Corruption(fmt::format("segment {}: nothing readable", number));
   SegmentHeader header;
   header.segment = number;
@@ -206,7 +206,7 @@ Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highes
     headers.emplace(number, *header);
   }
 
-  StreamScanner scanner(options_.store, table_, std::move(headers), segment_pages_, start);
+  StreamScanner scanner(options_.store, table(), std::move(headers), segment_pages_, start);
   HYDRA_RETURN_IF_ERROR(scanner.Run(sink));
   durable_ = scanner.end();
   report->torn = scanner.torn();
@@ -237,7 +237,9 @@ Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highes
 
 uint32_t PhysicalVolume::LaneRoom(uint32_t lane) const {
   const Lane& l = lanes_[lane];
-  return l.segment == 0 || l.page >= segment_pages_ - 1 ? 0 : segment_pages_ - 1 - l.page;
+  uint32_t page = l.page;
+  if (in_flight_ && batch_->header_.lane == lane) page += batch_->header_.pages();
+  return l.segment == 0 || page >= segment_pages_ - 1 ? 0 : segment_pages_ - 1 - page;
 }
 
 uint32_t PhysicalVolume::max_segments() const {
@@ -248,7 +250,9 @@ uint32_t PhysicalVolume::max_segments() const {
 }
 
 uint32_t PhysicalVolume::total_segments() const {
-  return static_cast<uint32_t>(segments_.size() + spares_.size() + (making_spare_ ? 1 : 0));
+  const bool opening = in_flight_ && !batch_->open_from.empty();  // neither spare nor segment
+  return static_cast<uint32_t>(segments_.size() + spares_.size() + (making_spare_ ? 1 : 0) +
+                               (opening ? 1 : 0));
 }
 
 bool PhysicalVolume::CanMakeSpare() const {
@@ -257,6 +261,17 @@ bool PhysicalVolume::CanMakeSpare() const {
   auto free = options_.fs->FreeBytes(options_.dir);
   disk_full_ = !free.ok() || *free < options_.segment_bytes + options_.keep_free_bytes;
   return !disk_full_;
+}
+
+// How many new segments so many queued pages can need at worst. A batch does not cross the end of a
+// segment, so up to a batch is left unused there; but any two segments in a row are together
+// fuller than one, because the second one began with what the first had no room for.
+uint64_t PhysicalVolume::SegmentsFor(uint32_t lane, uint64_t pages) const {
+  if (pages == 0 || pages <= LaneRoom(lane)) return 0;
+  const uint32_t usable = segment_pages_ - 2;
+  const uint32_t surely =
+      std::max(usable / 2, usable > 4 * max_batch_pages_ ? usable - max_batch_pages_ : 0);
+  return (pages + surely - 1) / surely;
 }
 
 Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes,
@@ -274,30 +289,31 @@ Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes,
        queue_.bytes() + uint64_t{payload_pages} * kPageSize > options_.queue_bytes)) {
     return Status::Busy("the write queue is full; try again when a batch has completed");
   }
+  // Whatever is admitted here must find its place: spares that queued records of the other lane
+  // may need do not count.
+  const uint64_t needed = payload_pages + max_header_pages_ + 1;
   uint32_t reserve = 0;
-  uint32_t lane = kLogLane;
-  uint64_t queued = queue_.foreground_pages();
-  switch (urgency) {
-    case Urgency::kBackground:
-      lane = kRelocationLane;
-      queued = queue_.background_pages();
-      break;
-    case Urgency::kHardState: reserve = options_.reserve_segments / 4; break;
-    case Urgency::kLog:
-      reserve = payload_pages > 0 ? options_.reserve_segments : options_.reserve_segments / 2;
-      break;
+  bool fits = false;
+  if (urgency == Urgency::kBackground) {
+    const uint64_t promised = SegmentsFor(kLogLane, queue_.foreground_pages());
+    fits = promised + SegmentsFor(kRelocationLane, queue_.background_pages() + needed) <=
+           spares_.size();
+  } else {
+    reserve = options_.reserve_segments;
+    if (payload_pages == 0) reserve /= 2;
+    if (urgency == Urgency::kHardState) reserve /= 2;
+    const uint64_t promised = SegmentsFor(kRelocationLane, queue_.background_pages());
+    const uint64_t segments = SegmentsFor(kLogLane, queue_.foreground_pages() + needed);
+    fits = segments == 0 || segments + std::max<uint64_t>(reserve, promised) <= spares_.size();
   }
-  // Headers and the unused ends of segments take their share.
-  const uint64_t usable = segment_pages_ - segment_pages_ / 8;
-  const uint64_t spares = spares_.size() > reserve ? spares_.size() - reserve : 0;
-  const uint64_t room = LaneRoom(lane) + spares * usable;
-  const uint64_t needed = queued + payload_pages + max_header_pages_ + 1;
-  if (needed <= room) return Status::Ok();
+  if (fits) return Status::Ok();
   if (total_segments() < max_segments() && CanMakeSpare()) {
     return Status::Busy("a segment is being prepared; try again shortly");
   }
   const uint64_t live_limit =
-      max_segments() > reserve + kLanes ? (max_segments() - reserve - kLanes) * usable : 0;
+      max_segments() > reserve + kLanes
+          ? uint64_t{max_segments() - reserve - kLanes} * (segment_pages_ - segment_pages_ / 8)
+          : 0;
   if (!accounting_complete_ || live_pages_ + payload_pages <= live_limit) {
     return Status::Busy("space is being reclaimed; try again shortly");
   }

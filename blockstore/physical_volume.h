@@ -119,7 +119,8 @@ class PhysicalVolume {
   SegmentNumber highest_segment() const { return highest_; }
 
   // --- Segments -------------------------------------------------------------------------------
-  SegmentTableRef table() const { return table_; }
+  SegmentTableRef table() const { return table_.Get(); }
+  const NewestSegmentTable* newest_table() const { return &table_; }
   std::map<SegmentNumber, Segment>& segments() { return segments_; }
   const std::map<SegmentNumber, Segment>& segments() const { return segments_; }
   Segment* Find(SegmentNumber number);
@@ -160,6 +161,7 @@ class PhysicalVolume {
   Result<SegmentHeader> DescribeSegment(SegmentNumber number);
   void PublishTable();
   uint32_t LaneRoom(uint32_t lane) const;
+  uint64_t SegmentsFor(uint32_t lane, uint64_t pages) const;
   Batch* FormBatch(uint32_t lane, uint32_t page_limit);
   Batch* FormSeal();
   void StartBatch(uint32_t lane, bool seal, std::vector<QueuedRecord> records);
@@ -174,7 +176,7 @@ class PhysicalVolume {
 
   std::map<SegmentNumber, Segment> segments_;
   std::map<SegmentNumber, SegmentHeader> headers_;  // during recovery
-  SegmentTableRef table_;
+  NewestSegmentTable table_;
   std::vector<Spare> spares_;
   SegmentNumber highest_ = 0;
   uint64_t next_spare_name_ = 1;

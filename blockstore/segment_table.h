@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/file.h"
 #include "base/status.h"
@@ -26,6 +28,24 @@ struct SegmentFile {
 // the whole table when a segment is opened or freed, which is rare.
 using SegmentTable = std::map<SegmentNumber, std::shared_ptr<SegmentFile>>;
 using SegmentTableRef = std::shared_ptr<const SegmentTable>;
+
+// The newest table, for readers that look up a row in LevelDB first: the row may be newer than the
+// read's plan and point into a segment that was opened since.
+class NewestSegmentTable {
+ public:
+  SegmentTableRef Get() const {
+    const std::lock_guard lock(mutex_);
+    return table_;
+  }
+  void Set(SegmentTableRef table) {
+    const std::lock_guard lock(mutex_);
+    table_ = std::move(table);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  SegmentTableRef table_ = std::make_shared<SegmentTable>();  // guarded by mutex_
+};
 
 Result<std::shared_ptr<SegmentFile>> OpenSegmentFile(FileSystem* fs, const std::string& path,
                                                      bool create);

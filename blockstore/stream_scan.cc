@@ -139,14 +139,11 @@ StreamScanner::Place StreamScanner::Look(uint64_t number) {
   Place best;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     StreamPosition::Cursor& cursor = position_.lanes[lane];
+    // Once a segment was opened for batch n, what stands at the old cursor is a leftover of an n
+    // that was cut.
+    const SegmentNumber next = NextSegment(lane, cursor.segment);
+    if (next != 0 && segments_.at(next).first_batch == number) cursor = {next, kFirstBatchPage};
     Place place = LookAt(cursor, number);
-    if (!place.batch) {
-      const SegmentNumber next = NextSegment(lane, cursor.segment);
-      if (next != 0 && segments_.at(next).first_batch == number) {
-        cursor = {next, kFirstBatchPage};
-        place = LookAt(cursor, number);
-      }
-    }
     best.readable = best.readable && place.readable;
     // Two lanes can both hold a batch n: one is the leftover of a run that was cut.
     if (place.batch &&
