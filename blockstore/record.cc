@@ -116,7 +116,8 @@ Parse GetOperation(Decoder* in, Operation* op) {
   uint8_t kind = 0;
   uint8_t flags = 0;
   if (!in->U8(&kind) || !in->U8(&op->version) || !in->U8(&flags)) return Parse::kBad;
-  if (kind > static_cast<uint8_t>(OpKind::kOpaque) || op->version != kOperationVersion) {
+  if (kind > static_cast<uint8_t>(OpKind::kOpaque) || op->version != kOperationVersion ||
+      (flags & ~kHasContext) != 0) {
     return Parse::kUnknown;
   }
   op->kind = static_cast<OpKind>(kind);
