@@ -8,6 +8,7 @@ namespace {
 
 // What a flow may take per turn: small enough that eight flows share one batch.
 constexpr uint32_t kQuantumPages = 16;
+constexpr size_t kIdleFlows = 4096;
 
 // Pages that a record takes at most, with a share of the header.
 uint32_t Cost(const QueuedRecord& record) {
@@ -88,8 +89,10 @@ void BatchQueue::FillLog(Filler* filler) {
       --log_records_;
     }
     line_.pop_front();
+    // An empty flow will be back; only many of them are not worth keeping.
     if (flow.records.empty()) {
-      flows_.erase(id);
+      flow.in_line = false;
+      if (flows_.size() > kIdleFlows) flows_.erase(id);
     } else {
       line_.push_back(id);
     }

@@ -145,9 +145,10 @@ Status CheckpointJob::WritePresence() {
 }
 
 Status CheckpointJob::SweepChanges() {
-  for (const auto& [group, horizon] : input_.sweep) {
+  for (const auto& entry : input_.sweep) {
+    const Version horizon = entry.second;
     if (swept_rows_ >= input_.sweep_limit) break;
-    const std::string prefix = TagPrefix(group, 'v');
+    const std::string prefix = TagPrefix(entry.first, 'v');
     Status status;
     HYDRA_RETURN_IF_ERROR(
         store_->Scan(prefix, prefix, [&](std::string_view key, std::string_view value) {

@@ -280,10 +280,10 @@ class Engine {
   virtual Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) = 0;
   virtual Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) = 0;
 
-  // The newest applied version of a block, if it is known to be above `floor` without asking
-  // LevelDB; `*floor_known` says whether the overlay reaches back to `floor` (if not, the caller's
-  // knowledge is stale).
-  virtual Version NewestVersion(GroupId group, Lba lba, Version floor, bool* floor_known) = 0;
+  // The newest applied version of a block above instance `seen`, without asking LevelDB; 0 or an
+  // older version if there is none. `*known` says whether the overlay reaches back to `seen`; if
+  // not, the caller's knowledge is too old to tell.
+  virtual Version NewestVersion(GroupId group, Lba lba, Instance seen, bool* known) = 0;
 
   // Changes after `since`, oldest first, as of the last checkpoint; kOutOfRange behind the
   // horizon: use ScanImage. Rows may be outdated by newer versions already; a later scan has those.

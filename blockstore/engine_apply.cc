@@ -15,6 +15,22 @@
 #include "blockstore/engine_impl.h"
 
 namespace hydra {
+namespace {
+
+bool Touches(const Operation& op, Lba lba, Extent extent) {
+  switch (op.kind) {
+    case OpKind::kNoop:
+    case OpKind::kOpaque: return false;
+    case OpKind::kWrite:
+    case OpKind::kZero:
+    case OpKind::kUnmap: return lba >= op.lba && lba - op.lba < op.count;
+    case OpKind::kZeroExtents:
+      return std::binary_search(op.extents.begin(), op.extents.end(), extent);
+  }
+  return false;
+}
+
+}  // namespace
 
 Status EngineImpl::Apply(GroupId id, Instance instance, const Ballot& ballot) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
@@ -48,7 +64,9 @@ Status EngineImpl::Apply(GroupId id, Instance instance, const Ballot& ballot) {
   }
   uint64_t rows = 0;
   for (const Operation& op : entry->entry.operations) rows += op.count + op.extents.size();
-  if (map_->rows() + rows > 2 * options_.overlay_rows && map_->rows() > 0) {
+  // An entry larger than a whole generation waits for room as for one.
+  rows = std::min<uint64_t>(rows, options_.overlay_rows);
+  if (map_->rows() + rows > 2 * options_.overlay_rows) {
     checkpoint_requested_ = true;  // a large entry may not fit long before one is due
     return Status::Busy("the overlay is full until a checkpoint has been written");
   }
@@ -71,7 +89,7 @@ void EngineImpl::FoldStable(Group* group) {
     group->stable = entry->instance;
     group->applied = std::max(group->applied, group->stable);
     if (const LogIndex::Slot* slot = group->log.Find(entry->instance)) {
-      volume_->AddOpen(slot->segment, -1);
+      volume_->RemoveOpen(slot->segment, slot->payload_pages);
     }
     group->live.erase(entry->instance);
   }
@@ -118,9 +136,7 @@ const LiveEntry* EngineImpl::FindWaiting(const Group& group, Lba lba, uint32_t* 
     const auto& operations = (*it)->entry.operations;
     for (size_t i = operations.size(); i > 0; --i) {
       const Operation& op = operations[i - 1];
-      const bool in_range = lba >= op.lba && lba - op.lba < op.count;
-      const bool in_extent = std::binary_search(op.extents.begin(), op.extents.end(), extent);
-      if (in_range || in_extent) {
+      if (Touches(op, lba, extent)) {
         *operation = static_cast<uint32_t>(i - 1);
         return it->get();
       }
@@ -129,9 +145,9 @@ const LiveEntry* EngineImpl::FindWaiting(const Group& group, Lba lba, uint32_t* 
   return nullptr;
 }
 
-Version EngineImpl::NewestVersion(GroupId id, Lba lba, Version floor, bool* floor_known) {
+Version EngineImpl::NewestVersion(GroupId id, Lba lba, Instance seen, bool* known) {
   const Group* group = FindGroup(id);
-  *floor_known = group != nullptr && VersionInstance(floor) >= group->checkpointed;
+  *known = group != nullptr && seen >= group->checkpointed;
   if (group == nullptr) return 0;
   uint32_t operation = 0;
   if (const LiveEntry* entry = FindWaiting(*group, lba, &operation)) {

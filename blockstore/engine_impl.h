@@ -16,7 +16,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "blockstore/block_map.h"
@@ -37,7 +36,9 @@ struct LiveEntry {
   Ballot ballot;
   Entry entry;
   bool understood = true;
-  bool faulty = false;  // accepted, its record unreadable
+  bool faulty = false;    // accepted, its record unreadable
+  bool doubtful = false;  // a gap follows: a higher ballot may have replaced it there
+  bool moving = false;    // vacuum has queued a copy
   bool durable = false;
   Placement placement;  // valid when durable
   Payload payload;
@@ -124,7 +125,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) override;
   Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) override;
   Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) override;
-  Version NewestVersion(GroupId group, Lba lba, Version floor, bool* floor_known) override;
+  Version NewestVersion(GroupId group, Lba lba, Instance seen, bool* known) override;
   Result<ChangeBatch> ScanChanges(GroupId group, Version since, const std::string& cursor,
                                   size_t limit) override;
   Result<ChangeBatch> ScanImage(GroupId group, const std::string& cursor, size_t limit) override;
@@ -217,8 +218,11 @@ class EngineImpl final : public Engine, private BatchSink {
   std::vector<GroupId> dropped_now_;     // since the last checkpoint
   std::vector<GroupId> dropped_before_;  // rows not yet swept
 
-  uint64_t next_cookie_ = 1;
-  std::unordered_map<uint64_t, PendingRecord> pending_;
+  // Queued records by cookie: index + 1. Slots are used again, so that the write path does not
+  // allocate.
+  std::vector<PendingRecord> pending_;
+  std::vector<uint64_t> free_cookies_;
+  std::vector<Completion> held_;  // completed while nobody listened; told with the next batch
 
   StateSource state_source_;
   uint64_t checkpoint_id_ = 0;
@@ -236,7 +240,6 @@ class EngineImpl final : public Engine, private BatchSink {
 
   bool vacuum_enabled_ = true;
   VacuumState vacuum_;
-  ReadPins::Pin vacuum_pin_;
 
   std::string scrub_cursor_;
   uint64_t rotten_blocks_ = 0;

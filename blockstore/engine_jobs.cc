@@ -31,6 +31,7 @@ class EngineImpl::AccountingJob final : public Job {
 
   void Run() override {
     size_t count = 0;
+    Status malformed;
     done = true;
     status = store_->Scan(next, "", [&](std::string_view key, std::string_view value) {
       if (count++ == kAccountingRows) {
@@ -49,11 +50,16 @@ class EngineImpl::AccountingJob final : public Job {
         return !parsed || parsed->group != kNodeGroup;
       }
       auto row = ParseBlockRow(value);
-      if (row.ok() && row->kind == BlockKind::kData) {
+      if (!row.ok()) {
+        malformed = row.status();
+        return false;
+      }
+      if (row->kind == BlockKind::kData) {
         rows.push_back({parsed->group, parsed->first, row->reference.segment});
       }
       return true;
     });
+    if (status.ok()) status = malformed;
   }
   const char* name() const override { return "accounting"; }
 
@@ -79,10 +85,13 @@ std::unique_ptr<Job> EngineImpl::NextJob() {
   if (volume_->spares() <= options_.reserve_segments) {
     if (auto job = volume_->NextSpareJob()) return job;
   }
+  draining_ = false;
   if (WantsCheckpoint()) {
     if (auto job = BeginCheckpoint(false)) return job;
   }
+  const bool cleaning = vacuum_.victim != 0;
   if (auto job = NextVacuumJob()) return job;
+  if (cleaning && vacuum_.victim == 0) return NextJob();  // a victim is done: what next?
   if (auto job = volume_->NextSpareJob()) return job;
   if (!accounting_complete_ && !accounting_running_ && !accounting_failed_) {
     accounting_running_ = true;
@@ -128,7 +137,7 @@ void EngineImpl::FinishAccounting(AccountingJob* job) {
 bool EngineImpl::WantsCheckpoint() const {
   if (checkpoint_running_) return false;
   if (checkpoint_requested_ || map_->rows() >= options_.overlay_rows) return true;
-  if (!accounting_complete_ || !volume_->WantsVacuum()) return false;
+  if (!accounting_complete_ || !volume_->WantsVacuum(0)) return false;
   // Cleaned segments become free with the next checkpoint.
   const size_t freeable = FreeableSegments();
   return freeable >= kCheckpointForSegments ||
@@ -255,8 +264,7 @@ Status EngineImpl::Checkpoint() {
 }
 
 Status EngineImpl::Drain(std::vector<Completion>* completions) {
-  std::vector<Completion> ignored;
-  if (completions == nullptr) completions = &ignored;
+  if (completions == nullptr) completions = &held_;
   bool moved = true;
   while (moved && poisoned_.ok()) {
     moved = false;

@@ -88,9 +88,14 @@ Status EngineImpl::Poison(const Status& cause) {
 
 void EngineImpl::Queue(Urgency urgency, PendingRecord pending, std::string record,
                        Payload payload) {
-  const uint64_t cookie = next_cookie_++;
+  if (free_cookies_.empty()) {
+    pending_.emplace_back();
+    free_cookies_.push_back(pending_.size());
+  }
+  const uint64_t cookie = free_cookies_.back();
+  free_cookies_.pop_back();
   const GroupId flow = pending.group;
-  pending_.emplace(cookie, std::move(pending));
+  pending_[cookie - 1] = std::move(pending);
   volume_->Enqueue(urgency, flow, std::move(record), std::move(payload), cookie);
 }
 
@@ -111,6 +116,8 @@ Status EngineImpl::CreateGroup(GroupId id, uint32_t block_pages, uint64_t token)
   Group& group = groups_[id];
   group.id = id;
   group.block_pages = block_pages;
+  // It may have existed: its records, this one's predecessor included, may lie in the gap.
+  group.suspect = report_.gaps > 0;
   map_->AddGroup(id, block_pages);
   PendingRecord pending;
   pending.type = RecordType::kGroup;
@@ -246,12 +253,16 @@ void EngineImpl::BatchDone(Batch* batch, const Status& written, Nanos now,
     return;
   }
   if (!poisoned_.ok()) return;
+  if (completions != &held_ && !held_.empty()) {
+    completions->insert(completions->end(), held_.begin(), held_.end());
+    held_.clear();
+  }
   std::vector<PhysicalVolume::Placed> placed;
   volume_->BatchDone(batch, now, &placed);
   for (const PhysicalVolume::Placed& record : placed) {
-    auto node = pending_.extract(record.cookie);
-    HYDRA_CHECK(!node.empty());
-    Complete(std::move(node.mapped()), record.placement, completions);
+    PendingRecord pending = std::move(pending_[record.cookie - 1]);
+    free_cookies_.push_back(record.cookie);
+    Complete(std::move(pending), record.placement, completions);
   }
 }
 
@@ -296,11 +307,13 @@ void EngineImpl::Complete(PendingRecord pending, const Placement& placement,
 // Enters a durable record into the log, in the place of what was accepted there before.
 void EngineImpl::IndexEntry(Group* group, const LiveEntry& entry) {
   if (const LogIndex::Slot* before = group->log.Find(entry.instance)) {
-    volume_->AddOpen(before->segment, -1);
+    volume_->RemoveOpen(before->segment, before->payload_pages);
   }
-  group->log.Put(entry.instance, {entry.ballot, entry.placement.segment, entry.placement.batch_page,
-                                  entry.placement.record_offset, entry.faulty});
-  volume_->AddOpen(entry.placement.segment, 1);
+  const uint32_t pages = entry.entry.PayloadPages();
+  group->log.Put(entry.instance,
+                 {entry.ballot, entry.placement.segment, entry.placement.batch_page,
+                  entry.placement.record_offset, static_cast<uint16_t>(pages), entry.faulty});
+  volume_->AddOpen(entry.placement.segment, pages);
 }
 
 void EngineImpl::CompleteAccept(const PendingRecord& pending, const Placement& placement) {
@@ -308,6 +321,7 @@ void EngineImpl::CompleteAccept(const PendingRecord& pending, const Placement& p
   LiveEntry& entry = *pending.entry;
   entry.placement = placement;
   entry.durable = true;
+  entry.payload.clear();  // from here on the disk serves it
   // Superseded and already applied: its pages are dead on arrival.
   if (entry.instance <= group->stable) return;
   IndexEntry(group, entry);
@@ -318,22 +332,28 @@ void EngineImpl::CompleteAccept(const PendingRecord& pending, const Placement& p
 void EngineImpl::CompleteMovedAccept(Group* group, const PendingRecord& pending,
                                      const Placement& placement) {
   LiveEntry& entry = *pending.entry;
+  entry.moving = false;
   const LogIndex::Slot* slot = group->log.Find(entry.instance);
-  if (entry.instance <= group->stable || slot == nullptr || slot->ballot != entry.ballot) return;
+  if (slot == nullptr || slot->segment != entry.placement.segment ||
+      slot->batch_page != entry.placement.batch_page ||
+      slot->record_offset != entry.placement.record_offset || entry.instance <= group->stable) {
+    return;
+  }
   entry.placement = placement;
   IndexEntry(group, entry);
 }
 
 void EngineImpl::DropGroupState(GroupId id) {
+  if (dropped_.insert(id).second) dropped_now_.push_back(id);
   Group* group = FindGroup(id);
   if (group == nullptr) return;
   for (const auto& [instance, entry] : group->live) {
-    if (const LogIndex::Slot* slot = group->log.Find(instance)) volume_->AddOpen(slot->segment, -1);
+    if (const LogIndex::Slot* slot = group->log.Find(instance)) {
+      volume_->RemoveOpen(slot->segment, slot->payload_pages);
+    }
   }
   map_->DropGroup(id);
   groups_.erase(id);
-  dropped_.insert(id);
-  dropped_now_.push_back(id);
 }
 
 // What the stream does not yet say about how far groups have applied: a restart after an idle
@@ -431,7 +451,8 @@ Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance,
     Buffer data = Buffer::Allocate(size_t{pages} * kPageSize);
     HYDRA_RETURN_IF_ERROR(ReadPagesDirect(table, slot.segment, batch->PayloadPage(i), data.span()));
     entry.payload.push_back({data, 0, data.size()});
-    if (!CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
+    if (entry.record.understood &&
+        !CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
       return Status::Corruption(what + ": its payload is rotten");
     }
     return entry;

@@ -92,6 +92,12 @@ Status Engine::Create(FileSystem* fs, const std::string& dir, const CreateOption
   HYDRA_ASSIGN_OR_RETURN(const auto lock, LockStore(fs, dir));
   HYDRA_RETURN_IF_ERROR(EnsureDirectory(fs, dir + "/" + kSegmentsName));
   HYDRA_RETURN_IF_ERROR(EnsureDirectory(fs, dir + "/" + kMapName));
+  HYDRA_ASSIGN_OR_RETURN(const auto segments, fs->List(dir + "/" + kSegmentsName));
+  if (!segments.empty()) {
+    return Status::FailedPrecondition(fmt::format(
+        "{}/{} is not empty: a store whose IDENTITY was lost? Choose an empty directory", dir,
+        kSegmentsName));
+  }
   {
     EngineOptions engine;
     engine.fs = fs;
@@ -129,6 +135,9 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options,
     return Status::FailedPrecondition(fmt::format(
         "{} belongs to cluster {}, not to {}: give this node the directory it had, or an empty one",
         dir, identity->cluster.ToString(), cluster->ToString()));
+  }
+  if (options.overlay_rows == 0 || options.queue_records == 0 || options.queue_bytes == 0) {
+    return Status::InvalidArgument("overlay_rows, queue_records and queue_bytes must not be 0");
   }
   HYDRA_ASSIGN_OR_RETURN(auto lock, LockStore(fs, dir));
   auto engine = std::make_unique<EngineImpl>(options, *identity, std::move(lock));
@@ -253,7 +262,7 @@ Status EngineImpl::LoadGroup(GroupId id, const GroupMeta& meta) {
   group.stable = group.applied = group.checkpointed = meta.applied;
   group.horizon = group.durable_horizon = meta.horizon;
   group.suspect = meta.suspect;
-  group.halted = meta.halted;
+  // `halted` is not taken over: this build may know what the last one did not.
   // Entries before the replay position are not indexed again; those that peers may still need
   // travel as a delta.
   group.log.Truncate(meta.applied);
@@ -295,7 +304,10 @@ void EngineImpl::LoadOpenEntry(Group* group, const OpenEntry& open) {
 
 Status EngineImpl::OnGap(uint64_t from, uint64_t to) {
   ++report_.gaps;
-  for (auto& [id, group] : groups_) group.suspect = true;
+  for (auto& [id, group] : groups_) {
+    group.suspect = true;
+    for (auto& [instance, entry] : group.live) entry->doubtful = true;
+  }
   HYDRA_LOG_ERROR("batches {} to {} are lost: {} groups will not vote until readmitted", from,
                   to - 1, groups_.size());
   return Status::Ok();
@@ -369,8 +381,10 @@ Status EngineImpl::ReplayAccept(const RecordView& view, const Placement& placeme
   HYDRA_RETURN_IF_ERROR(ReplayStable(record.group, record.stable));
   if (record.instance <= group->stable) return Status::Ok();
   if (record.instance > group->stable + kMaxOpenInstances) {
-    return Status::Corruption(fmt::format("group {}: instance {} is far beyond {}", record.group,
-                                          record.instance, group->stable));
+    // Only behind something that cannot be applied. The memory is bounded; the group catches up
+    // from its peers.
+    group->suspect = true;
+    return Status::Ok();
   }
   // Vacuum may have moved a record that a higher ballot had replaced by then.
   const auto existing = group->live.find(record.instance);
@@ -409,7 +423,10 @@ Status EngineImpl::ReplayStable(GroupId id, Instance stable) {
   if (group == nullptr) return Status::Ok();
   while (group->stable < stable) {
     const auto next = group->live.find(group->stable + 1);
-    if (next == group->live.end() || next->second->faulty || !next->second->understood) break;
+    if (next == group->live.end() || next->second->faulty || next->second->doubtful ||
+        !next->second->understood) {
+      break;
+    }
     group->waiting.push_back(next->second);
     FoldStable(group);
     ++report_.applied;
@@ -472,6 +489,9 @@ GroupMeta EngineImpl::MetaOf(Group* group) {
 
 Status EngineImpl::Close() {
   HYDRA_RETURN_IF_ERROR(poisoned_);
+  if (checkpoint_running_ || vacuum_.job_running) {
+    return Status::Busy("a job is running; finish it first");
+  }
   vacuum_enabled_ = false;
   HYDRA_RETURN_IF_ERROR(Drain(nullptr));
   // Seal, so that rot of the last batch can never look like a tear.

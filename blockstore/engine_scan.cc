@@ -10,6 +10,11 @@
 namespace hydra {
 namespace {
 
+// Rows looked at per row returned, at most, in one call.
+constexpr size_t kStaleFactor = 8;
+// What a row that is not a block costs of a scrub's budget.
+constexpr uint64_t kRowBytes = 64;
+
 uint64_t HashBlock(Lba lba, const MapRow& row) {
   uint64_t h = lba * 0x9e3779b97f4a7c15 ^ row.version * 0xc2b2ae3d27d4eb4f ^
                (uint64_t{row.reference.crc} << 8 | static_cast<uint8_t>(row.kind));
@@ -34,6 +39,7 @@ Result<ChangeBatch> EngineImpl::ScanChanges(GroupId id, Version since, const std
   batch.done = true;
   const std::string from = cursor.empty() ? ChangeKey(id, since + 1, 0) : cursor;
   Status bad;
+  size_t examined = 0;
   HYDRA_RETURN_IF_ERROR(
       store_->Scan(from, TagPrefix(id, 'v'), [&](std::string_view key, std::string_view value) {
         const auto change = ParseMapKey(key);
@@ -41,7 +47,8 @@ Result<ChangeBatch> EngineImpl::ScanChanges(GroupId id, Version since, const std
           bad = Status::Corruption("malformed change row in the map");
           return false;
         }
-        if (batch.changes.size() >= limit) {
+        // Stale rows cost a look-up each, so they count as well.
+        if (batch.changes.size() >= limit || ++examined > kStaleFactor * limit + 1) {
           batch.next = std::string(key);
           batch.done = false;
           return false;
@@ -139,6 +146,7 @@ Result<bool> EngineImpl::Scrub(uint64_t budget_bytes, std::vector<Damage>* found
           end = false;
           return false;
         }
+        spent += kRowBytes;
         if (parsed && parsed->tag == 'm') {
           blocks.push_back(*parsed);
           const Group* group = FindGroup(parsed->group);

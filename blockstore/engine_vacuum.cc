@@ -8,13 +8,8 @@
 namespace hydra {
 namespace {
 
-// What cleaning a segment must gain to be worth it: also what its copies' headers take.
-constexpr uint32_t kMinGainPages = 16;
-constexpr uint32_t kMinGainDivisor = 16;
 // A victim that could not be emptied (rot, entries in flight) is left alone for so many batches.
 constexpr uint64_t kRetryBatches = 4096;
-// Cleaned segments that may wait for a checkpoint before cleaning pauses.
-constexpr size_t kMaxWaiting = 4;
 
 }  // namespace
 
@@ -45,8 +40,10 @@ SegmentNumber EngineImpl::PickVictim() const {
     if (segment.live_pages == 0 && segment.open_records == 0) continue;
     if (volume_->position().next_batch < segment.retry_after) continue;
     const uint32_t pages = volume_->segment_pages();
-    if (segment.live_pages + kMinGainPages + pages / kMinGainDivisor > pages) continue;
-    const double full = static_cast<double>(segment.live_pages) / pages;
+    // An open record takes a header page with it.
+    const uint32_t held = segment.live_pages + segment.open_pages + segment.open_records;
+    if (held > volume_->DensePages()) continue;
+    const double full = static_cast<double>(held) / pages;
     const auto age = static_cast<double>(volume_->position().next_batch - segment.age + 1);
     const double score = (1 - full) * age / (1 + full);
     if (score > best_score) {
@@ -61,16 +58,13 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
   VacuumState& v = vacuum_;
   if (v.job_running || !accounting_complete_ || !poisoned_.ok()) return nullptr;
   if (v.victim == 0) {
-    if (!vacuum_enabled_ || !volume_->WantsVacuum() ||
-        condemned_.size() + FreeableSegments() >= kMaxWaiting) {
-      return nullptr;
-    }
+    const size_t waiting = condemned_.size() + FreeableSegments();
+    if (!vacuum_enabled_ || !volume_->WantsVacuum(waiting)) return nullptr;
     v = {};
     v.victim = PickVictim();
     if (v.victim == 0) return nullptr;
     v.age = volume_->Find(v.victim)->age;
     v.job_running = true;
-    vacuum_pin_ = pins_.Take();
     return std::make_unique<VacuumScanJob>(identity_.store, volume_->table(),
                                            volume_->segment_pages(), v.victim);
   }
@@ -116,7 +110,6 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
 
 void EngineImpl::FinishVacuumScan(VacuumScanJob* job) {
   vacuum_.job_running = false;
-  vacuum_.scanned = true;
   vacuum_.candidates = std::move(job->candidates);
   if (job->rotten) {
     HYDRA_LOG_WARN("vacuum: a batch header in segment {} is rotten", job->victim());
@@ -168,6 +161,8 @@ void EngineImpl::MoveOpenEntries() {
       if (slot == nullptr || slot->segment != vacuum_.victim) continue;
       // A newer record of the instance is on its way; it makes this one superfluous.
       if (!entry->durable || entry->ballot != slot->ballot || entry->faulty) continue;
+      // What this build cannot read whole it must not write again.
+      if (!entry->understood || entry->moving) continue;
       auto read = ReadRecord(&group, instance, *slot);
       if (!read.ok()) {
         HYDRA_LOG_ERROR("vacuum: {}", read.status().ToString());
@@ -185,6 +180,7 @@ void EngineImpl::MoveOpenEntries() {
       pending.report = false;
       pending.entry = entry;
       pending.moved = true;
+      entry->moving = true;
       Queue(Urgency::kBackground, std::move(pending), std::move(record), std::move(read->payload));
       ++vacuum_.outstanding;
     }
@@ -195,7 +191,6 @@ void EngineImpl::MoveOpenEntries() {
 void EngineImpl::EndVacuum() {
   Segment* segment = volume_->Find(vacuum_.victim);
   segment->retry_after = volume_->position().next_batch + kRetryBatches;
-  pins_.Release(vacuum_pin_);
   vacuum_ = {};
 }
 

@@ -2,6 +2,8 @@
 #include "blockstore/extent_table.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
 
 #include "base/check.h"
@@ -92,10 +94,12 @@ SegmentNumber ExtentTable::Clear(Lba lba) {
 
 void ExtentTable::LoadPresence(Extent extent, std::string_view bitmap) {
   State& state = At(extent);
-  for (uint32_t i = 0; i < blocks_per_extent_ && i / 8 < bitmap.size(); ++i) {
-    if ((static_cast<uint8_t>(bitmap[i / 8]) >> (i % 8) & 1) == 0 || state.Has(i)) continue;
-    state.present[i / 64] |= uint64_t{1} << (i % 64);
-    ++data_blocks_;
+  // A row is the words of `present` as they lie in memory (little-endian).
+  std::array<uint64_t, 4> words{};
+  std::memcpy(words.data(), bitmap.data(), std::min(bitmap.size(), BitmapBytes()));
+  for (size_t w = 0; w < words.size(); ++w) {
+    data_blocks_ += static_cast<uint64_t>(std::popcount(words[w] & ~state.present[w]));
+    state.present[w] |= words[w];
   }
 }
 
@@ -116,14 +120,9 @@ std::vector<std::pair<Extent, std::string>> ExtentTable::TakeDirty() {
     const auto found = extents_.find(extent);
     State& state = found->second;
     state.dirty = false;
-    std::string bitmap(std::max(1u, blocks_per_extent_ / 8), '\0');
-    bool any = false;
-    for (uint32_t i = 0; i < blocks_per_extent_; ++i) {
-      if (!state.Has(i)) continue;
-      bitmap[i / 8] = static_cast<char>(bitmap[i / 8] | 1 << (i % 8));
-      any = true;
-    }
-    rows.emplace_back(extent, any ? std::move(bitmap) : std::string());
+    const bool any = state.present != decltype(state.present){};
+    const auto* bytes = reinterpret_cast<const char*>(state.present.data());
+    rows.emplace_back(extent, any ? std::string(bytes, BitmapBytes()) : std::string());
     if (!any) extents_.erase(found);
   }
   dirty_.clear();

@@ -6,6 +6,7 @@
 // emptier. 10 GiB of 4 KiB blocks take 5.6 MB.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -90,6 +91,7 @@ class ExtentTable {
     bool Has(uint32_t i) const { return (present[i / 64] >> (i % 64) & 1) != 0; }
   };
 
+  size_t BitmapBytes() const { return std::max(1u, blocks_per_extent_ / 8); }
   State& At(Extent extent);
   void MarkDirty(Extent extent, State* state);
 

@@ -19,6 +19,7 @@ class LogIndex {
     SegmentNumber segment = 0;  // 0: nothing accepted here
     uint32_t batch_page = 0;
     uint32_t record_offset = 0;
+    uint16_t payload_pages = 0;
     bool faulty = false;
   };
 

@@ -185,6 +185,8 @@ Result<SegmentHeader> PhysicalVolume::DescribeSegment(SegmentNumber number) {
 Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highest, BatchSink* sink,
                                RecoveryReport* report) {
   highest_ = std::max(highest_, highest);
+  // A segment that a dead process opened may have its name only in the cache.
+  HYDRA_RETURN_IF_ERROR(options_.fs->SyncDirectory(options_.dir));
   std::map<SegmentNumber, SegmentHeader> headers;
   for (auto& [number, segment] : segments_) {
     auto header = DescribeSegment(number);
@@ -259,7 +261,8 @@ bool PhysicalVolume::CanMakeSpare() const {
   disk_full_ = false;
   if (total_segments() >= max_segments()) return false;
   auto free = options_.fs->FreeBytes(options_.dir);
-  disk_full_ = !free.ok() || *free < options_.segment_bytes + options_.keep_free_bytes;
+  disk_full_ =
+      !free.ok() || *free < options_.segment_bytes + options_.keep_free_bytes + refused_free_bytes_;
   return !disk_full_;
 }
 
@@ -310,11 +313,10 @@ Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes,
   if (total_segments() < max_segments() && CanMakeSpare()) {
     return Status::Busy("a segment is being prepared; try again shortly");
   }
-  const uint64_t live_limit =
-      max_segments() > reserve + kLanes
-          ? uint64_t{max_segments() - reserve - kLanes} * (segment_pages_ - segment_pages_ / 8)
-          : 0;
-  if (!accounting_complete_ || live_pages_ + payload_pages <= live_limit) {
+  const uint64_t live_limit = max_segments() > reserve + kLanes
+                                  ? uint64_t{max_segments() - reserve - kLanes} * DensePages()
+                                  : 0;
+  if (!accounting_complete_ || live_pages_ + open_pages_ + payload_pages <= live_limit) {
     return Status::Busy("space is being reclaimed; try again shortly");
   }
   return Status::NoSpace(fmt::format(
@@ -409,7 +411,7 @@ Batch* PhysicalVolume::FormBatch(uint32_t lane, uint32_t page_limit) {
                      .header_pages = max_header_pages_,
                      .payload_pages = max_payload_pages_};
   std::vector<QueuedRecord> records;
-  if (budget.pages > 1) records = queue_.Fill(background, budget);
+  if (budget.pages > 0) records = queue_.Fill(background, budget);
   if (records.empty()) {
     // Vacuum waits for enough credit rather than leave the end of a segment unused.
     if (page_limit < max_batch_pages_ || !OpenNextSegment(lane)) return nullptr;
@@ -447,7 +449,8 @@ Batch* PhysicalVolume::FormSeal() {
 Batch* PhysicalVolume::NextBatch(Nanos now) {
   if (in_flight_) return nullptr;
   const bool clients = queue_.HasForeground();
-  if (queue_.HasBackground() && (!clients || background_credit_ >= kMinBackgroundPages)) {
+  const uint32_t worthwhile = std::min(kMinBackgroundPages, max_batch_pages_ / 2);
+  if (queue_.HasBackground() && (!clients || background_credit_ >= worthwhile)) {
     const uint32_t limit = clients ? background_credit_ : max_batch_pages_;
     if (Batch* batch = FormBatch(kRelocationLane, limit)) return batch;
   }
@@ -460,8 +463,6 @@ std::optional<Nanos> PhysicalVolume::SealDue() const {
   if (sealed_ || in_flight_ || !queue_.empty()) return std::nullopt;
   return last_done_ + options_.seal_after;
 }
-
-bool PhysicalVolume::Starved() const { return !in_flight_ && !queue_.empty() && spares_.empty(); }
 
 void PhysicalVolume::BatchDone(Batch* batch, Nanos now, std::vector<Placed>* placed) {
   HYDRA_CHECK(in_flight_ && batch == batch_.get());
@@ -520,11 +521,21 @@ void PhysicalVolume::AddLive(SegmentNumber number, int64_t pages) {
   live_pages_ = static_cast<uint64_t>(static_cast<int64_t>(live_pages_) + pages);
 }
 
-void PhysicalVolume::AddOpen(SegmentNumber number, int64_t records) {
+void PhysicalVolume::AddOpen(SegmentNumber number, uint32_t pages) {
   Segment* segment = Find(number);
   if (segment == nullptr) return;
-  HYDRA_CHECK(static_cast<int64_t>(segment->open_records) + records >= 0);
-  segment->open_records = static_cast<uint32_t>(segment->open_records + records);
+  ++segment->open_records;
+  segment->open_pages += pages;
+  open_pages_ += pages;
+}
+
+void PhysicalVolume::RemoveOpen(SegmentNumber number, uint32_t pages) {
+  Segment* segment = Find(number);
+  if (segment == nullptr) return;
+  HYDRA_CHECK(segment->open_records > 0 && segment->open_pages >= pages);
+  --segment->open_records;
+  segment->open_pages -= pages;
+  open_pages_ -= pages;
 }
 
 void PhysicalVolume::NoteRelocated(uint64_t age) {
@@ -546,10 +557,10 @@ Status PhysicalVolume::Free(SegmentNumber number) {
   return Status::Ok();
 }
 
-bool PhysicalVolume::WantsVacuum() const {
+bool PhysicalVolume::WantsVacuum(size_t waiting) const {
   const uint32_t total = total_segments();
   const uint64_t growth = max_segments() > total ? max_segments() - total : 0;
-  const uint64_t free = spares_.size() + growth;
+  const uint64_t free = spares_.size() + growth + waiting;
   return free < options_.reserve_segments + options_.spare_segments;
 }
 
@@ -569,9 +580,13 @@ Status PhysicalVolume::FinishSpareJob(Job* job) {
   if (made->status.code() == Code::kNoSpace) {
     HYDRA_LOG_WARN("no room for another segment: {}", made->status.ToString());
     disk_full_ = true;
+    // A quota, say: more than what was free then must be free before the next attempt.
+    auto free = options_.fs->FreeBytes(options_.dir);
+    refused_free_bytes_ = free.ok() ? *free : 0;
     return Status::Ok();
   }
   HYDRA_RETURN_IF_ERROR(made->status);
+  refused_free_bytes_ = 0;
   spares_.push_back(std::move(made->spare));
   counters_.zero_fill_bytes += options_.segment_bytes;
   return Status::Ok();

@@ -52,6 +52,7 @@ struct Segment {
   uint32_t used_pages = 0;  // payload written
   uint32_t live_pages = 0;
   uint32_t open_records = 0;
+  uint32_t open_pages = 0;
   bool condemned = false;    // freed once its readers are gone
   uint64_t retry_after = 0;  // batch number before which vacuum does not try it again
   bool unreadable = false;   // nothing in it is known; kept for its blocks
@@ -110,9 +111,6 @@ class PhysicalVolume {
   std::optional<Nanos> SealDue() const;
   bool in_flight() const { return in_flight_; }
   bool Idle() const { return queue_.empty() && !in_flight_; }
-  bool HasBackground() const { return queue_.HasBackground(); }
-  // Whether a batch waits only for a segment to be made.
-  bool Starved() const;
 
   // Behind the last durable batch.
   const StreamPosition& position() const { return durable_; }
@@ -127,18 +125,27 @@ class PhysicalVolume {
   bool IsActive(SegmentNumber number) const;
   uint32_t segment_pages() const { return segment_pages_; }
   uint32_t max_payload_pages() const { return max_payload_pages_; }
+  // How full cleaning can make a segment, for sure: of tiny ones (tests) a large record may leave
+  // half unused.
+  uint32_t DensePages() const {
+    return segment_pages_ >= 4 * max_batch_pages_ ? segment_pages_ - segment_pages_ / 8
+                                                  : segment_pages_ / 2;
+  }
   size_t spares() const { return spares_.size(); }
   uint32_t max_segments() const;  // limit on segments and spares together
   uint32_t total_segments() const;
   uint64_t live_pages() const { return live_pages_; }
   void AddLive(SegmentNumber number, int64_t pages);
-  void AddOpen(SegmentNumber number, int64_t records);
+  // An accepted entry that is not applied yet, with its payload.
+  void AddOpen(SegmentNumber number, uint32_t pages);
+  void RemoveOpen(SegmentNumber number, uint32_t pages);
   // The relocation lane's open segment now holds blocks as old as `age`.
   void NoteRelocated(uint64_t age);
   // Turns a segment that nothing refers to into a spare.
   Status Free(SegmentNumber number);
   // Room below which cleaning is due / clients are about to be refused.
-  bool WantsVacuum() const;
+  // `waiting`: segments that the next checkpoint frees.
+  bool WantsVacuum(size_t waiting) const;
   void SetAccountingComplete() { accounting_complete_ = true; }
 
   // Makes one more spare, or null if there are enough, no room, or one is being made.
@@ -175,15 +182,16 @@ class PhysicalVolume {
   uint32_t max_payload_pages_;
 
   std::map<SegmentNumber, Segment> segments_;
-  std::map<SegmentNumber, SegmentHeader> headers_;  // during recovery
   NewestSegmentTable table_;
   std::vector<Spare> spares_;
   SegmentNumber highest_ = 0;
   uint64_t next_spare_name_ = 1;
   bool making_spare_ = false;
-  mutable bool disk_full_ = false;  // the file system refused or is about to
+  uint64_t refused_free_bytes_ = 0;  // free when making a spare failed all the same
+  mutable bool disk_full_ = false;   // the file system refused or is about to
   bool accounting_complete_ = false;
   uint64_t live_pages_ = 0;
+  uint64_t open_pages_ = 0;
 
   BatchQueue queue_;
   std::function<std::string()> seal_note_;

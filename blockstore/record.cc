@@ -18,7 +18,9 @@ constexpr uint8_t kHasContext = 1;
 
 // The head is patched in when the body is complete.
 std::string Start(RecordType type) {
-  std::string bytes(kRecordHeadBytes, '\0');
+  std::string bytes;
+  bytes.reserve(64);  // most records fit; growing would copy them several times
+  bytes.assign(kRecordHeadBytes, '\0');
   bytes[0] = static_cast<char>(type);
   bytes[1] = static_cast<char>(kRecordVersion);
   return bytes;

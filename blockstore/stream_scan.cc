@@ -154,24 +154,35 @@ StreamScanner::Place StreamScanner::Look(uint64_t number) {
   return best;
 }
 
-std::optional<BatchHeader> StreamScanner::FindLater(uint64_t number) {
-  std::optional<BatchHeader> first;
+std::optional<StreamScanner::Later> StreamScanner::FindLater(uint64_t number) {
+  std::optional<Later> first;
+  std::optional<Later> opened;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    StreamPosition::Cursor cursor = position_.lanes[lane];
-    SegmentNumber segment = cursor.segment;
-    uint32_t page = cursor.page;
+    SegmentNumber segment = position_.lanes[lane].segment;
+    uint32_t page = position_.lanes[lane].page;
     while (true) {
       if (segment != 0 && table_->contains(segment)) {
-        auto found = FindBatch(store_, *table_, segment_pages_, segment, page, number);
-        if (found && (!first || found->number < first->number)) first = found;
+        const auto found = FindBatch(store_, *table_, segment_pages_, segment, page, number);
+        if (found && (!first || found->number < first->number)) {
+          first = Later{found->number, lane, {found->segment, found->page}};
+        }
         if (found) break;
       }
       segment = NextSegment(lane, segment);
       if (segment == 0) break;
       page = kFirstBatchPage;
+      const uint64_t named = segments_.at(segment).first_batch;
+      if (named > number && (!opened || named < opened->number)) {
+        opened = Later{named, lane, {segment, kFirstBatchPage}};
+      }
     }
   }
-  return first;
+  return first ? first : opened;
+}
+
+bool StreamScanner::OpenedFor(uint64_t number) const {
+  return std::any_of(segments_.begin(), segments_.end(),
+                     [&](const auto& segment) { return segment.second.first_batch >= number; });
 }
 
 Status StreamScanner::Gap(uint64_t from, uint64_t to, BatchSink* sink) {
@@ -235,7 +246,7 @@ Status StreamScanner::Run(BatchSink* sink) {
     const bool generation_ok =
         header_valid && place.batch->header.generation >= position_.generation;
     const bool usable = header_valid && generation_ok;
-    std::optional<BatchHeader> later;
+    std::optional<Later> later;
     if (!usable) later = FindLater(number + (header_valid ? 1 : 0));
     const bool chain_valid = usable && place.batch->header.chain == position_.chain;
 
@@ -264,7 +275,7 @@ Status StreamScanner::Run(BatchSink* sink) {
       // Found further on: what lies between is lost. (If it is batch n itself, only batches that
       // are already counted as lost lay between.)
       if (later->number > number && lost_from_ == 0) lost_from_ = number;
-      position_.lanes[later->lane] = {later->segment, later->page};
+      position_.lanes[later->lane] = later->cursor;
       position_.next_batch = later->number;
       continue;
     }

@@ -92,9 +92,17 @@ class StreamScanner {
 
   Place Look(uint64_t number);
   Place LookAt(const StreamPosition::Cursor& cursor, uint64_t number);
-  // The valid batch with the smallest number >= `number` ahead of the cursors.
-  std::optional<BatchHeader> FindLater(uint64_t number);
-  std::optional<BatchHeader> FindInSegment(SegmentNumber segment, uint32_t from, uint64_t number);
+  // The valid batch with the smallest number >= `number` ahead of the cursors; failing that, the
+  // start of a segment that was opened for a batch > `number`.
+  struct Later {
+    uint64_t number;
+    uint32_t lane;
+    StreamPosition::Cursor cursor;
+  };
+  std::optional<Later> FindLater(uint64_t number);
+  // Whether a segment was opened for batch `number` or a later one: the batches before it were
+  // whole then.
+  bool OpenedFor(uint64_t number) const;
   SegmentNumber NextSegment(uint32_t lane, SegmentNumber after) const;
   // Decides about the batch looked at before; false if the stream ends with it.
   Result<bool> Settle(bool successor, bool impostor, BatchSink* sink);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <boost/container/small_vector.hpp>
+
 #include "base/buffer.h"
 
 namespace hydra {
@@ -95,7 +97,8 @@ struct Entry {
 };
 
 // Payload of an entry: slices whose lengths are whole pages, in the order of the write operations.
-using Payload = std::vector<BufferSlice>;
+// Nearly always one slice, so one is stored in place.
+using Payload = boost::container::small_vector<BufferSlice, 1>;
 
 // Where a record and its payload ended up.
 struct Placement {

@@ -82,7 +82,6 @@ struct VacuumState {
   SegmentNumber victim = 0;  // 0: idle
   uint64_t age = 0;
   bool job_running = false;
-  bool scanned = false;
   bool moved_entries = false;
   std::vector<Candidate> candidates;
   size_t next = 0;

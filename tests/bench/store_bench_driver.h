@@ -100,8 +100,8 @@ struct RunResult {
 };
 
 // Owns an Engine with one group of 4 KiB blocks, and up to two threads. All methods belong to one
-// thread. Destroying the driver waits for
-// what is in flight and drops the engine without closing it: what a killed process leaves.
+// thread. Destroying the driver waits for what is in flight and drops the engine without closing
+// it: what a killed process leaves.
 class Driver {
  public:
   struct Options {

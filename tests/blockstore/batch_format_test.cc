@@ -109,13 +109,17 @@ TEST(BatchHeader, IsValidAtItsOwnPlaceInItsOwnStoreOnly) {
   EXPECT_FALSE(IsBatch(pages, 9, 1001));
   EXPECT_FALSE(IsBatch(pages, 9, 1000, StoreUuid(2)));
 
-  // Nor with the place in the bytes corrected: the seed is not in the bytes.
-  std::vector<uint8_t> forged = pages;
-  EncodeFixed32(forged.data() + 24, 10);
-  EXPECT_FALSE(IsBatch(forged, 10, 1000));
-  forged = pages;
-  EncodeFixed32(forged.data() + 28, 1001);
-  EXPECT_FALSE(IsBatch(forged, 9, 1001));
+  // Nor with the place in the bytes corrected, under the CRC of the place it comes from.
+  const auto moved = [&](size_t field, uint32_t value) {
+    std::vector<uint8_t> forged = pages;
+    EncodeFixed32(forged.data() + field, value);
+    EncodeFixed32(forged.data() + 8, 0);
+    EncodeFixed32(forged.data() + 8, Crc32c(forged, HeaderSeed(StoreUuid(), 9, 1000)));
+    return forged;
+  };
+  EXPECT_TRUE(IsBatch(moved(24, 9), 9, 1000)) << "the forger knows how to make a CRC";
+  EXPECT_FALSE(IsBatch(moved(24, 10), 10, 1000));
+  EXPECT_FALSE(IsBatch(moved(28, 1001), 9, 1001));
 }
 
 TEST(BatchHeader, IsRefusedWhenItReachesPastItsSegment) {

@@ -298,10 +298,11 @@ void CrashRun::CheckNewestVersion() {
   if (!id.has_value()) return;
   const GroupModel& group = store_.model().group(*id);
   const Lba lba = rng_.Below(kExtents * group.extent_blocks());
-  const Version floor = MakeVersion(rng_.Below(group.applied + 1), 0xffff);
+  const Instance seen = rng_.Below(group.applied + 1);
+  const Version floor = MakeVersion(seen, 0xffff);
   const Version truth = group.At(lba).version;
   bool known = false;
-  const Version found = store_->NewestVersion(*id, lba, floor, &known);
+  const Version found = store_->NewestVersion(*id, lba, seen, &known);
   if (known ? (truth > floor ? found != truth : found > floor) : (found != 0 && found > truth)) {
     Check(fmt::format("newest version of {}:{} is {}, not {} (floor {}, known {})", *id, lba, truth,
                       found, floor, known));

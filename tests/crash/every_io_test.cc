@@ -193,6 +193,30 @@ TEST(Crash, ABatchNobodyHeardOfIsSeenWholeAndThenStays) {
   }
 }
 
+// The process dies in the middle of a write: the batch is in the device's volatile cache, whole,
+// and recovery can read it. Before anybody is told, it must be made durable.
+TEST(Crash, ABatchStillInTheCacheIsMadeDurableBeforeItIsShown) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Store::Options options = SmallOptions(seed);
+    options.disk.lose_percent = 100;
+    options.disk.garble_percent = 0;
+    Store store(options);
+    store.MustStart();
+    ASSERT_TRUE(store.Write(1, 0, 4).ok());
+    store.disk().IgnoreSyncs("segments");
+    Batch* batch = store->NextBatch(store.clock().Now());
+    ASSERT_NE(batch, nullptr);
+    ASSERT_TRUE(batch->Write().ok());
+    store.Crash();
+    store.disk().IgnoreSyncs("");
+    ASSERT_TRUE(store.Open().ok());
+    ASSERT_EQ(store.model().group(1).log.size(), 1u);
+    store.PowerLoss();
+    ASSERT_TRUE(store.Open().ok());
+    ASSERT_EQ(store.Problems(), "") << "seed " << seed;
+  }
+}
+
 // Power fails again, and again, at every I/O of the recovery itself.
 TEST(Crash, PowerCutAtEveryIoOfRecovery) {
   for (const size_t steps : {12, 17, 20, 28, 34}) {

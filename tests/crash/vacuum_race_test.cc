@@ -41,31 +41,33 @@ bool RunUpTo(Store* store, const std::string& name) {
   return false;
 }
 
-// A block's old version is being moved out of a segment that also holds its next version, accepted
-// but not yet applied. That is applied and checkpointed before the move is durable: the map then
-// points into the victim again, but at other data.
-TEST(VacuumRace, AMovedBlockNeverBringsBackAnOlderVersion) {
-  Store store(TightOptions(9));
-  store.MustStart();
-  store->RequestVacuum(false);
-  ASSERT_OK(store.Write(1, 0));
-  ASSERT_OK(store.Settle());
-  ASSERT_OK(store.Checkpoint());
-  ASSERT_OK(store.Write(1, 0));  // instance 2, in the same segment; not applied
-  const GroupModel& group = store.model().group(1);
-  ASSERT_OK(store.CreateGroup(2, 1));
-  // The rest of that segment dies; later ones are too full to be worth cleaning.
-  for (int i = 0; i < 6; ++i) ASSERT_OK(store.Write(2, 0, 8));
+// A store that is about to clean its first segment: it holds block 0 of group 1, that block's next
+// version (instance 2, accepted but not applied) and dead blocks of group 2; all others are full.
+void PrepareVictim(Store* store) {
+  store->MustStart();
+  (*store)->RequestVacuum(false);
+  ASSERT_OK(store->Write(1, 0));
+  ASSERT_OK(store->Settle());
+  ASSERT_OK(store->Checkpoint());
+  ASSERT_OK(store->Write(1, 0));
+  ASSERT_OK(store->CreateGroup(2, 1));
+  for (int i = 0; i < 6; ++i) ASSERT_OK(store->Write(2, 0, 8));
   for (Lba lba = 0; lba < 320; lba += 8) {
-    if (!store.Write(2, 100 + lba, 8).ok()) break;  // full
-    ASSERT_OK(store.Flush());
-    while (store.Apply(2).ok()) {
+    if (!store->Write(2, 100 + lba, 8).ok()) break;  // full
+    ASSERT_OK(store->Flush());
+    while (store->Apply(2).ok()) {
     }
   }
-  ASSERT_OK(store.Flush());
-  ASSERT_EQ(group.applied, 1u);
+  ASSERT_OK(store->Flush());
+  ASSERT_EQ(store->model().group(1).applied, 1u);
+  (*store)->RequestVacuum(true);
+}
 
-  store->RequestVacuum(true);
+// The old version is being moved; the next one, in the same segment, is applied and checkpointed
+// before the move is durable. The map then points into the victim again, but at other data.
+TEST(VacuumRace, AMovedBlockNeverBringsBackAnOlderVersion) {
+  Store store(TightOptions(9));
+  ASSERT_NO_FATAL_FAILURE(PrepareVictim(&store));
   ASSERT_TRUE(RunUpTo(&store, "vacuum read")) << "nothing to clean";
   ASSERT_OK(store.Apply(1));  // instance 2
   store->RequestCheckpoint();
@@ -77,11 +79,36 @@ TEST(VacuumRace, AMovedBlockNeverBringsBackAnOlderVersion) {
   EXPECT_EQ(store.Problems(), "");
 }
 
+// An unapplied entry is being moved; it is accepted again in a higher ballot, and that record
+// overtakes the moved one. The later record in the stream is then the one that lost.
+TEST(VacuumRace, AMovedEntryNeverReplacesAHigherBallot) {
+  Store store(TightOptions(9));
+  ASSERT_NO_FATAL_FAILURE(PrepareVictim(&store));
+  ASSERT_TRUE(RunUpTo(&store, "vacuum scan")) << "nothing to clean";
+  if (std::unique_ptr<Job> job = store->NextJob()) {  // asking is enough to queue open entries
+    job->Run();
+    store->FinishJob(std::move(job));
+  }
+  const GroupModel& group = store.model().group(1);
+  store.set_patient(false);
+  ASSERT_OK(store.Accept(1, 2, {7, 1}, store.model().NewProposal(group, {UnmapOp(0, 1)})));
+  ASSERT_OK(store.Flush());
+  ASSERT_OK(store.RunJobs());
+  EXPECT_EQ(store.model().VerifyLog(store.engine(), 1), "");
+  store.Crash();
+  ASSERT_OK(store.Open());
+  EXPECT_EQ(store.Problems(), "");
+  ASSERT_NE(group.Newest(2), nullptr);
+  EXPECT_EQ(group.Newest(2)->ballot.round, 7u);
+  ASSERT_OK(store.Apply(1));
+  EXPECT_EQ(store.model().VerifyBlocks(store.engine()), "");
+}
+
 // Entries that are accepted but cannot be applied (a gap before them) fill the store. Carrying them
 // around gains nothing: vacuum comes to rest, the refusal is kNoSpace and not "try again", and the
 // entry that closes the gap still finds room, as do promises.
 TEST(VacuumRace, AStoreFullOfUnappliedEntriesCanStillCloseTheGap) {
-  for (const uint64_t pages : {2, 16, 40}) {
+  for (const uint64_t pages : {2, 16}) {
     SCOPED_TRACE(fmt::format("{} pages per entry", pages));
     Store::Options options = TightOptions(15);
     options.engine.reserve_segments = 4;
@@ -99,8 +126,9 @@ TEST(VacuumRace, AStoreFullOfUnappliedEntriesCanStillCloseTheGap) {
       ASSERT_OK(store.RunJobs());
     }
     EXPECT_CODE(status, Code::kNoSpace);
-    const EngineStats stats = store->Stats();
-    EXPECT_LT(stats.batch_bytes, 4 * stats.payload_bytes + (1 << 20)) << "written for nothing";
+    const uint64_t written = store->Stats().batch_bytes;
+    for (int round = 0; round < 10; ++round) ASSERT_OK(store.RunJobs());
+    EXPECT_EQ(store->Stats().batch_bytes, written) << "carried around for nothing";
 
     store.set_patient(true);
     ASSERT_OK(store.SaveHardState(1, {9, 1}, "still here"));
