@@ -250,8 +250,9 @@ Status StreamScanner::Run(BatchSink* sink) {
     if (!usable) later = FindLater(number + (header_valid ? 1 : 0));
     const bool chain_valid = usable && place.batch->header.chain == position_.chain;
 
-    HYDRA_ASSIGN_OR_RETURN(const bool go_on,
-                           Settle(usable || later.has_value(), usable && !chain_valid, sink));
+    HYDRA_ASSIGN_OR_RETURN(
+        const bool go_on,
+        Settle(usable || later.has_value() || OpenedFor(number), usable && !chain_valid, sink));
     if (!go_on) return Status::Ok();
 
     if (!usable) {
