@@ -89,17 +89,18 @@ TEST(VacuumRace, AMovedEntryNeverReplacesAHigherBallot) {
     job->Run();
     store->FinishJob(std::move(job));
   }
-  const GroupModel& group = store.model().group(1);
   store.set_patient(false);
-  ASSERT_OK(store.Accept(1, 2, {7, 1}, store.model().NewProposal(group, {UnmapOp(0, 1)})));
+  ASSERT_OK(store.Accept(1, 2, {7, 1},
+                         store.model().NewProposal(store.model().group(1), {UnmapOp(0, 1)})));
   ASSERT_OK(store.Flush());
   ASSERT_OK(store.RunJobs());
   EXPECT_EQ(store.model().VerifyLog(store.engine(), 1), "");
   store.Crash();
   ASSERT_OK(store.Open());
   EXPECT_EQ(store.Problems(), "");
-  ASSERT_NE(group.Newest(2), nullptr);
-  EXPECT_EQ(group.Newest(2)->ballot.round, 7u);
+  const AcceptState* newest = store.model().group(1).Newest(2);  // Open made a new model
+  ASSERT_NE(newest, nullptr);
+  EXPECT_EQ(newest->ballot.round, 7u);
   ASSERT_OK(store.Apply(1));
   EXPECT_EQ(store.model().VerifyBlocks(store.engine()), "");
 }
