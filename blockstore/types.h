@@ -11,11 +11,10 @@
 #include <boost/container/small_vector.hpp>
 
 #include "base/buffer.h"
+#include "base/ids.h"
 
 namespace hydra {
 
-using GroupId = uint32_t;
-using Instance = uint64_t;       // counts from 1; 0 = none
 using Lba = uint64_t;            // logical block number within the volume
 using Extent = uint64_t;         // lba / blocks per extent
 using SegmentNumber = uint32_t;  // 0 = none
@@ -29,13 +28,6 @@ inline constexpr uint32_t kMaxExtentsPerEntry = 4096;
 // Accepted instances above the applied one, per group: bounds the memory a gap can cost.
 inline constexpr uint64_t kMaxOpenInstances = 65'536;
 inline constexpr Instance kMaxInstance = (1ull << 48) - 1;  // what a Version has room for
-
-// (round, node): totally ordered; nodes break ties.
-struct Ballot {
-  uint64_t round = 0;
-  uint32_t node = 0;
-  friend auto operator<=>(const Ballot&, const Ballot&) = default;
-};
 
 // (instance, operation index) that wrote a block; totally ordered within a group. 0 = never.
 using Version = uint64_t;

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paxos/lease_table.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/probe.h"
+#include "base/sabotage.h"
+
+namespace hydra::paxos {
+namespace {
+
+// If each clock runs within kDriftPercent of true time, `lease` of the grantor's clock lasts at
+// least lease / 1.1, and `x` of the holder's clock at most x / 0.9: usable is lease * 0.9 / 1.1.
+Nanos Usable(Nanos lease) {
+  if (HYDRA_SABOTAGE(kLeaseIgnoresDrift)) return lease * 2;
+  return lease * (100 - LeaseTable::kDriftPercent) / (100 + LeaseTable::kDriftPercent);
+}
+
+constexpr size_t kMaxUnanswered = 64;
+constexpr size_t kMaxPastBoots = 64;
+
+}  // namespace
+
+LeaseTable::LeaseTable(const Options& options) : options_(options) {
+  HYDRA_CHECK(options.node != 0 && options.boot != 0);
+  HYDRA_CHECK(options.interval > 0 && options.lease >= 2 * options.interval);
+}
+
+void LeaseTable::SetPeers(const std::vector<NodeId>& peers, Nanos now) {
+  for (const NodeId node : peers) {
+    if (node == options_.node || peers_.contains(node)) continue;
+    Peer peer;
+    peer.next_due = now;
+    peers_.emplace(node, std::move(peer));
+  }
+  // What was granted to a peer that is no longer one still binds; it is dropped when it ran out.
+  std::erase_if(peers_, [&](const auto& peer) {
+    return std::find(peers.begin(), peers.end(), peer.first) == peers.end() &&
+           peer.second.granted_until <= now;
+  });
+}
+
+void LeaseTable::FillNotices(Peer* peer, Heartbeat* message) const {
+  for (const auto& [key, notice] : peer->notices) message->notices.push_back(notice);
+  std::sort(message->notices.begin(), message->notices.end(),
+            [](const Notice& a, const Notice& b) { return a.sequence < b.sequence; });
+  if (message->notices.size() > options_.max_notices_per_message) {
+    HYDRA_PROBE("lease: more notices than one heartbeat carries");
+    message->notices.resize(options_.max_notices_per_message);
+  }
+  message->last_notice = peer->last_notice;
+  message->seen_boot = peer->boot;
+  message->seen_notice = peer->seen_notice;
+}
+
+void LeaseTable::Tick(Nanos now, std::vector<Heartbeat>* out) {
+  for (auto& [node, peer] : peers_) {
+    if (now < peer.next_due) continue;
+    peer.next_due = now + options_.interval;
+    Heartbeat message;
+    message.from = options_.node;
+    message.to = node;
+    message.boot = options_.boot;
+    message.sequence = peer.next_sequence++;
+    message.lease = options_.lease;
+    message.durable_batch = durable_batch_;
+    FillNotices(&peer, &message);
+    peer.sent.emplace(message.sequence, now);
+    if (peer.sent.size() > kMaxUnanswered) peer.sent.erase(peer.sent.begin());
+    out->push_back(std::move(message));
+  }
+}
+
+void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out,
+                      std::vector<std::pair<NodeId, Notice>>* notices) {
+  const auto found = peers_.find(in.from);
+  if (found == peers_.end() || in.to != options_.node || in.boot == 0) return;
+  Peer& peer = found->second;
+  if (peer.boot != in.boot) {
+    if (std::find(peer.past_boots.begin(), peer.past_boots.end(), in.boot) !=
+        peer.past_boots.end()) {
+      HYDRA_PROBE("lease: a heartbeat of a process that died arrives late");
+      return;
+    }
+    if (peer.boot != 0) peer.past_boots.push_back(peer.boot);
+    if (peer.past_boots.size() > kMaxPastBoots) peer.past_boots.erase(peer.past_boots.begin());
+    peer.boot = in.boot;
+    peer.held = {};
+    peer.seen_notice = 0;
+    if (in.durable_batch < peer.durable_batch &&
+        std::find(rolled_back_.begin(), rolled_back_.end(), in.from) == rolled_back_.end()) {
+      HYDRA_PROBE("lease: a peer's store went back in time");
+      rolled_back_.push_back(in.from);
+    }
+  }
+  peer.heard = now;
+  peer.durable_batch = std::max(peer.durable_batch, in.durable_batch);
+
+  for (const Notice& notice : in.notices) {
+    if (notice.sequence <= peer.seen_notice) continue;
+    peer.seen_notice = notice.sequence;
+    notices->emplace_back(in.from, notice);
+  }
+  if (in.notices.size() < options_.max_notices_per_message) {
+    peer.seen_notice = std::max(peer.seen_notice, in.last_notice);
+  }
+  if (in.seen_boot == options_.boot) {
+    std::erase_if(peer.notices, [&](const auto& n) { return n.second.sequence <= in.seen_notice; });
+  }
+
+  if (!in.is_reply) {
+    Heartbeat reply;
+    reply.from = options_.node;
+    reply.to = in.from;
+    reply.boot = options_.boot;
+    reply.is_reply = true;
+    reply.sequence = in.sequence;
+    reply.durable_batch = durable_batch_;
+    if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
+      reply.lease = std::min(in.lease, options_.lease);
+      peer.granted_until = std::max(peer.granted_until, now + reply.lease);
+    } else {
+      HYDRA_PROBE("lease: a restarted node grants nothing yet");
+    }
+    FillNotices(&peer, &reply);
+    out->push_back(std::move(reply));
+    return;
+  }
+
+  const auto sent = peer.sent.find(in.sequence);
+  if (sent == peer.sent.end()) return;  // an answer counted before, or too old
+  const Nanos left = sent->second;
+  peer.sent.erase(peer.sent.begin(), std::next(sent));
+  if (in.lease <= 0) return;
+  if (peer.seen_notice < in.last_notice) {
+    HYDRA_PROBE("lease: not counted, notices are missing");
+    return;
+  }
+  if (left < peer.held.sent) return;
+  peer.held = {in.boot, left, left + Usable(in.lease)};
+}
+
+Nanos LeaseTable::GrantedUntil(NodeId peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? 0 : found->second.granted_until;
+}
+
+LeaseTable::Held LeaseTable::HeldFrom(NodeId peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? Held{} : found->second.held;
+}
+
+bool LeaseTable::Alive(NodeId peer, Nanos now) const {
+  if (peer == options_.node) return true;
+  const auto found = peers_.find(peer);
+  return found != peers_.end() && found->second.boot != 0 &&
+         now < found->second.heard + options_.dead_after;
+}
+
+uint64_t LeaseTable::BootOf(NodeId peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? 0 : found->second.boot;
+}
+
+void LeaseTable::Notify(NodeId node, GroupId group, Notice::Kind kind, const Ballot& ballot) {
+  const auto found = peers_.find(node);
+  if (found == peers_.end()) return;
+  Peer& peer = found->second;
+  Notice& notice = peer.notices[{group, kind}];
+  notice = {++peer.last_notice, group, kind, ballot};
+  peer.next_due = 0;  // tell it soon
+}
+
+}  // namespace hydra::paxos

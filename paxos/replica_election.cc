@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Becoming master: pre-vote, prepare, and the recovery of what may have been chosen.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/probe.h"
+#include "base/sabotage.h"
+#include "paxos/replica.h"
+
+namespace hydra::paxos {
+
+void Replica::ResetElectionTimer(Nanos now) {
+  election_due_ =
+      now + options_.election_timeout +
+      static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(options_.election_timeout) + 1));
+}
+
+// --- Asking -------------------------------------------------------------------------------------
+
+void Replica::Campaign(Nanos now) {
+  now_ = std::max(now_, now);
+  if (mode_ == Mode::kFollower) StartPreVote(now_);
+}
+
+void Replica::StartPreVote(Nanos now) {
+  ResetElectionTimer(now);
+  if (!IsVoter() || install_.active || leases_->Quiet(now)) return;
+  mode_ = Mode::kPreVoting;
+  ballot_ = {std::max(highest_round_, promised_.round) + 1, options_.self.node};
+  if (LeaseForbids(ballot_, {}, now)) {
+    mode_ = Mode::kFollower;
+    return;
+  }
+  phase_deadline_ = now + options_.election_timeout;
+  pre_votes_ = {options_.self};
+  if (config_.majority() == 1) {
+    StartPrepare(now, {});
+    return;
+  }
+  for (const MemberId& id : Others()) Send(id, PreVote{ballot_, config_.instance()});
+}
+
+void Replica::On(const PreVote& m, const Message& in, Nanos now) {
+  if (suspect_ || leases_->Quiet(now)) return;
+  if (IsStranger(in.from, m.config)) {
+    HYDRA_PROBE("election: a removed node is refused");
+    Send(in.from, Reject{m.ballot, promised_, Refusal::kNotMember, config_.instance()});
+    return;
+  }
+  const bool granted =
+      m.ballot > promised_ && !MasterAlive(now) && !LeaseForbids(m.ballot, {}, now);
+  if (!granted) HYDRA_PROBE("election: pre-vote refused");
+  Send(in.from, PreVoteReply{m.ballot, granted, promised_});
+}
+
+void Replica::On(const PreVoteReply& m, const Message& in, Nanos now) {
+  highest_round_ = std::max(highest_round_, m.promised.round);
+  if (mode_ != Mode::kPreVoting || m.ballot != ballot_ || !m.granted) return;
+  pre_votes_.insert(in.from);
+  uint32_t bits = 0;
+  for (const MemberId& id : pre_votes_) {
+    const int index = config_.IndexOf(id);
+    if (index >= 0) bits |= 1u << index;
+  }
+  if (config_.IsMajority(bits)) StartPrepare(now, {});
+}
+
+void Replica::StartPrepare(Nanos now, const Ballot& released) {
+  ballot_ = {std::max(highest_round_, promised_.round) + 1, options_.self.node};
+  if (LeaseForbids(ballot_, released, now)) {
+    StepDown(now, false);
+    return;
+  }
+  highest_round_ = ballot_.round;
+  mode_ = Mode::kPreparing;
+  released_ = released;
+  promises_.clear();
+  reproposals_.clear();
+  self_promised_ = false;
+  phase_deadline_ = now + options_.prepare_timeout;
+  resend_at_ = now + options_.retransmit_after;
+  MovePromise(ballot_, now);
+  // The ballot must never be used by a later life of this node: durable before it is said.
+  AppendHardState();
+  for (const MemberId& id : Others()) {
+    Prepare prepare{ballot_, commit_ + 1, config_.instance(), released_};
+    if (HYDRA_SABOTAGE(kSkipBallotPersist)) {
+      Send(id, std::move(prepare));
+    } else {
+      SayWhenDurable(id, std::move(prepare));
+    }
+  }
+}
+
+// --- Promising ----------------------------------------------------------------------------------
+
+// Whether a lease that this replica granted (or holds) speaks against promising `candidate`.
+bool Replica::LeaseForbids(const Ballot& candidate, const Ballot& released, Nanos now) const {
+  const NodeId holder = promised_.node;
+  if (holder == 0 || holder == candidate.node) return false;
+  if (released == promised_ || resigned_ == promised_) return false;
+  if (holder == options_.self.node) return mode_ == Mode::kMaster && LeaseValid(now);
+  return now < leases_->GrantedUntil(holder);
+}
+
+void Replica::MovePromise(const Ballot& ballot, Nanos now) {
+  HYDRA_CHECK(ballot > promised_);
+  const Ballot old = promised_;
+  promised_ = ballot;
+  promised_to_ = {};
+  highest_round_ = std::max(highest_round_, ballot.round);
+  accepted_now_.clear();  // accepted in a ballot that no longer counts here
+  if (old.node != 0 && old.node != ballot.node && old.node != options_.self.node) {
+    leases_->Notify(old.node, options_.group, Notice::Kind::kMoved, ballot);
+  }
+  ResetElectionTimer(now);
+}
+
+void Replica::On(const Prepare& m, const Message& in, Nanos now) {
+  if (suspect_ || m.ballot.node != in.from.node) return;
+  // A node that restarted may have granted a lease that it does not remember.
+  if (leases_->Quiet(now) && !HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
+    HYDRA_PROBE("election: a restarted node stays silent");
+    return;
+  }
+  highest_round_ = std::max(highest_round_, m.ballot.round);
+  if (IsStranger(in.from, m.config)) {
+    Send(in.from, Reject{m.ballot, promised_, Refusal::kNotMember, config_.instance()});
+    return;
+  }
+  if (m.ballot < promised_) {
+    HYDRA_PROBE("election: prepare in an old ballot");
+    Send(in.from, Reject{m.ballot, promised_, Refusal::kBallot, config_.instance()});
+    return;
+  }
+  if (m.ballot > promised_) {
+    if (LeaseForbids(m.ballot, m.released, now)) {
+      HYDRA_PROBE("election: a lease forbids the promise");
+      Send(in.from, Reject{m.ballot, promised_, Refusal::kLease, config_.instance()});
+      return;
+    }
+    if (mode_ != Mode::kFollower) StepDown(now, mode_ == Mode::kMaster);
+    MovePromise(m.ballot, now);
+    AppendHardState();
+  }
+  promised_to_ = in.from;
+  ResetElectionTimer(now);
+  SayWhenDurable(in.from, MakePromise(m.ballot, m.from));
+}
+
+Promise Replica::MakePromise(const Ballot& ballot, Instance from) const {
+  Promise promise;
+  promise.ballot = ballot;
+  promise.commit = commit_;
+  for (Instance i = std::max(from, commit_ + 1); i <= last(); ++i) {
+    const Slot* slot = Find(i);
+    if (slot->ballot == Ballot{}) continue;
+    if (slot->faulty && HYDRA_SABOTAGE(kDenyFaultyEntry)) continue;
+    promise.entries.push_back({i, slot->ballot, slot->meta, slot->faulty});
+  }
+  return promise;
+}
+
+// --- Collecting promises ------------------------------------------------------------------------
+
+void Replica::On(const Promise& m, const Message& in, Nanos now) {
+  if ((mode_ != Mode::kPreparing && mode_ != Mode::kRecovering) || m.ballot != ballot_) return;
+  promises_[in.from] = {in.boot, now, m.commit, m.entries};
+  commit_heard_ = std::max(commit_heard_, m.commit);
+  CheckPromises(now);
+}
+
+void Replica::On(const Reject& m, const Message& in, Nanos now) {
+  highest_round_ = std::max(highest_round_, m.promised.round);
+  if (m.reason == Refusal::kNotMember) {
+    // Learn of the removal from the one who knows.
+    if (m.config > config_.instance()) {
+      commit_heard_ = std::max(commit_heard_, m.config);
+      if (mode_ != Mode::kFollower) StepDown(now, false);
+      RequestCatchUp(in.from, now);
+    }
+    return;
+  }
+  if (mode_ == Mode::kFollower || mode_ == Mode::kPreVoting || m.ballot != ballot_) return;
+  if (m.reason == Refusal::kBallot && m.promised > ballot_) {
+    HYDRA_PROBE("election: deposed by a reject");
+    StepDown(now, true);
+  }
+}
+
+// The configurations of open instances that this candidate knows of, by the best entry of each.
+std::vector<Config> Replica::OpenConfigs() const {
+  std::map<Instance, std::pair<Ballot, const EntryMeta*>> best;
+  const auto add = [&](Instance instance, const Ballot& ballot, const EntryMeta& meta) {
+    if (instance <= commit_) return;
+    auto& slot = best[instance];
+    if (slot.second == nullptr || ballot > slot.first) slot = {ballot, &meta};
+  };
+  for (Instance i = commit_ + 1; i <= last(); ++i) {
+    const Slot* slot = Find(i);
+    if (slot->ballot != Ballot{}) add(i, slot->ballot, slot->meta);
+  }
+  for (const auto& [id, promise] : promises_) {
+    for (const PromisedEntry& entry : promise.entries) {
+      add(entry.instance, entry.ballot, entry.meta);
+    }
+  }
+  std::vector<Config> configs;
+  for (const auto& [instance, entry] : best) {
+    if (entry.second->kind == EntryKind::kConfig) configs.push_back(*entry.second->config);
+  }
+  return configs;
+}
+
+std::vector<MemberId> Replica::PrepareTargets() const {
+  std::vector<MemberId> targets = Others();
+  for (const Config& config : OpenConfigs()) {
+    for (const Member& member : config.members()) {
+      if (member.id != options_.self &&
+          std::find(targets.begin(), targets.end(), member.id) == targets.end()) {
+        targets.push_back(member.id);
+      }
+    }
+  }
+  return targets;
+}
+
+bool Replica::HavePromiseQuorum() const {
+  const auto majority = [&](const Config& config) {
+    uint32_t bits = 0;
+    for (size_t i = 0; i < config.members().size(); ++i) {
+      const MemberId& id = config.members()[i].id;
+      if (id == options_.self ? self_promised_ : promises_.contains(id)) bits |= 1u << i;
+    }
+    return config.IsMajority(bits);
+  };
+  if (!self_promised_ || !majority(config_)) return false;
+  // A configuration that may have been chosen also has to agree.
+  for (const Config& config : OpenConfigs()) {
+    if (majority(config)) continue;
+    HYDRA_PROBE("election: an open configuration needs a majority of its own");
+    return false;
+  }
+  return true;
+}
+
+Instance Replica::HighestPromisedCommit(MemberId* holder) const {
+  Instance highest = commit_;
+  for (const auto& [id, promise] : promises_) {
+    if (promise.commit <= highest) continue;
+    highest = promise.commit;
+    *holder = id;
+  }
+  return highest;
+}
+
+void Replica::CheckPromises(Nanos now) {
+  if (mode_ != Mode::kPreparing && mode_ != Mode::kRecovering) return;
+  if (!HavePromiseQuorum()) return;
+  mode_ = Mode::kRecovering;
+  MemberId holder;
+  if (HighestPromisedCommit(&holder) > commit_) {
+    HYDRA_PROBE("election: the candidate catches up first");
+    if (!catch_up_out_ && !install_.active) RequestCatchUp(holder, now);
+    return;
+  }
+  if (install_.active) return;
+  Decide(now);
+}
+
+// --- Recovering open instances ------------------------------------------------------------------
+
+// The value to propose at `instance`: that of the highest ballot in which anyone accepted one.
+void Replica::ChooseBest(Instance instance, Reproposal* out) const {
+  struct Candidate {
+    MemberId id;
+    const EntryMeta* meta;
+    Ballot ballot;
+    bool faulty;
+  };
+  std::vector<Candidate> candidates;
+  const Slot* own = Find(instance);
+  if (own != nullptr && own->ballot != Ballot{}) {
+    candidates.push_back({options_.self, &own->meta, own->ballot, own->faulty});
+  }
+  for (const auto& [id, promise] : promises_) {
+    for (const PromisedEntry& entry : promise.entries) {
+      if (entry.instance == instance) {
+        candidates.push_back({id, &entry.meta, entry.ballot, entry.faulty});
+      }
+    }
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.ballot > b.ballot; });
+  *out = {};
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (i > 0 && candidates[i].ballot == candidates[i - 1].ballot) continue;
+    const Candidate& best = candidates[i];
+    for (const Candidate& other : candidates) {
+      if (!other.faulty && other.meta->digest == best.meta->digest &&
+          other.meta->kind == best.meta->kind) {
+        out->holders.push_back(other.id);
+      }
+    }
+    if (!out->holders.empty() || best.meta->kind == EntryKind::kNoop) {
+      if (own != nullptr && own->ballot != Ballot{} && best.ballot > own->ballot &&
+          own->meta.digest != best.meta->digest) {
+        HYDRA_PROBE("recovery: a promise carried a higher-ballot value");
+      }
+      out->decided = true;
+      out->ballot = best.ballot;
+      out->meta = *best.meta;
+      return;
+    }
+    // Its body is lost to rot wherever it is known. It was chosen unless a majority certainly did
+    // not accept it in that ballot.
+    uint32_t without = 0;
+    for (size_t m = 0; m < config_.members().size(); ++m) {
+      const MemberId& id = config_.members()[m].id;
+      if (id != options_.self && !promises_.contains(id)) continue;
+      const bool accepted =
+          std::any_of(candidates.begin(), candidates.end(),
+                      [&](const Candidate& c) { return c.id == id && c.ballot == best.ballot; });
+      if (!accepted) without |= 1u << m;
+    }
+    if (!config_.IsMajority(without)) {
+      HYDRA_PROBE("recovery: waits for a good copy of a faulty entry");
+      return;  // undecided: wait for another promise
+    }
+    HYDRA_PROBE("recovery: a faulty entry was certainly not chosen");
+  }
+  HYDRA_PROBE("recovery: a gap is filled with a no-op");
+  out->decided = true;
+  out->has_body = true;
+}
+
+void Replica::Decide(Nanos now) {
+  Instance highest = last();
+  for (const auto& [id, promise] : promises_) {
+    if (!promise.entries.empty()) highest = std::max(highest, promise.entries.back().instance);
+  }
+  // What was open may be known as chosen by now.
+  reproposals_.erase(reproposals_.begin(), reproposals_.upper_bound(commit_));
+  bool complete = true;
+  for (Instance i = commit_ + 1; i <= highest; ++i) {
+    Reproposal& reproposal = reproposals_[i];
+    if (!reproposal.decided) ChooseBest(i, &reproposal);
+    if (HYDRA_SABOTAGE(kSkipReproposal)) {
+      reproposal = {};
+      reproposal.decided = reproposal.has_body = true;
+    }
+    if (reproposal.decided && reproposal.meta.kind == EntryKind::kNoop) reproposal.has_body = true;
+    const Slot* own = Find(i);
+    if (reproposal.decided && !reproposal.has_body && own != nullptr && own->body != nullptr &&
+        !own->faulty && own->meta.digest == reproposal.meta.digest) {
+      reproposal.has_body = true;
+      reproposal.body = own->body;
+    }
+    complete = complete && reproposal.decided && reproposal.has_body;
+  }
+  if (complete) {
+    BecomeMaster(now);
+  } else {
+    AskForBodies(now);
+  }
+}
+
+void Replica::AskForBodies(Nanos now) {
+  for (auto& [instance, reproposal] : reproposals_) {
+    if (!reproposal.decided || reproposal.has_body || now < reproposal.ask_again) continue;
+    const MemberId& holder = reproposal.holders[reproposal.asked++ % reproposal.holders.size()];
+    reproposal.ask_again = now + options_.retransmit_after;
+    const FetchBody request{instance, reproposal.ballot, reproposal.meta.digest};
+    if (holder == options_.self) {
+      out_.bodies.push_back({holder, request});
+    } else {
+      HYDRA_PROBE("recovery: a body is fetched from a peer");
+      Send(holder, request);
+    }
+  }
+}
+
+void Replica::On(const FetchBody& m, const Message& in, Nanos) {
+  if (suspect_) return;
+  const Slot* slot = Find(m.instance);
+  if (slot != nullptr && slot->body != nullptr && !slot->faulty && slot->meta.digest == m.digest) {
+    Send(in.from, FetchedBody{m.instance, m.ballot, m.digest, true, slot->body});
+    return;
+  }
+  out_.bodies.push_back({in.from, m});
+}
+
+void Replica::On(const FetchedBody& m, const Message&, Nanos now) {
+  const auto found = reproposals_.find(m.instance);
+  if (mode_ != Mode::kRecovering || !m.found || found == reproposals_.end()) return;
+  if (!found->second.decided || found->second.meta.digest != m.digest) return;
+  found->second.has_body = true;
+  found->second.body = m.body;
+  CheckPromises(now);
+}
+
+void Replica::BodyLoaded(Instance instance, const Ballot& ballot, Body body, Nanos now) {
+  now_ = std::max(now_, now);
+  const auto found = reproposals_.find(instance);
+  if (mode_ != Mode::kRecovering || found == reproposals_.end() || body == nullptr) return;
+  if (!found->second.decided || found->second.ballot != ballot) return;
+  found->second.has_body = true;
+  found->second.body = std::move(body);
+  CheckPromises(now_);
+}
+
+// --- Mastership ---------------------------------------------------------------------------------
+
+void Replica::BecomeMaster(Nanos now) {
+  mode_ = Mode::kMaster;
+  active_ = false;
+  noop_ = 0;
+  peers_.clear();
+  for (const MemberId& id : PrepareTargets()) {
+    Peer peer{.id = id};
+    const auto promise = promises_.find(id);
+    if (promise != promises_.end()) {
+      peer.confirmed_boot = promise->second.boot;
+      peer.confirmed_at = promise->second.at;
+    }
+    peers_.push_back(peer);
+  }
+  open_bytes_ = 0;
+  next_ = unsent_ = commit_ + 1;
+  commit_told_ = 0;
+  config_at_ = 0;
+  config_waiting_.reset();
+  handing_over_ = false;
+  for (auto& [instance, reproposal] : reproposals_) {
+    if (reproposal.meta.kind == EntryKind::kConfig) {
+      HYDRA_PROBE("recovery: an open configuration is proposed again");
+      config_at_ = instance;
+    }
+    ProposeAt(instance, std::move(reproposal.meta), std::move(reproposal.body), now);
+  }
+  promises_.clear();
+  reproposals_.clear();
+  out_.mastership_changed = true;
+  if (HYDRA_SABOTAGE(kReadWithoutNoop)) active_ = true;
+  // Nothing goes above a configuration before it is chosen; the no-op follows then.
+  if (config_at_ == 0) ProposeNoop(now);
+}
+
+void Replica::StepDown(Nanos now, bool tell) {
+  const bool was_master = mode_ == Mode::kMaster;
+  if (tell && (was_master || mode_ == Mode::kPreparing || mode_ == Mode::kRecovering)) {
+    for (const MemberId& id : Others()) {
+      leases_->Notify(id.node, options_.group, Notice::Kind::kResigned, ballot_);
+    }
+  }
+  if (was_master) {
+    out_.mastership_changed = true;
+    HYDRA_PROBE("a master steps down");
+  }
+  mode_ = Mode::kFollower;
+  active_ = false;
+  handing_over_ = false;
+  pre_votes_.clear();
+  promises_.clear();
+  reproposals_.clear();
+  peers_.clear();
+  config_waiting_.reset();
+  config_body_.reset();
+  config_at_ = 0;
+  open_bytes_ = 0;
+  for (Slot& slot : slots_) slot.votes = 0;
+  FailReads();
+  ResetElectionTimer(now);
+}
+
+void Replica::Resign(Nanos now) {
+  now_ = std::max(now_, now);
+  if (mode_ != Mode::kFollower) StepDown(now_, true);
+}
+
+void Replica::On(const TakeOver& m, const Message& in, Nanos now) {
+  if (m.ballot != promised_ || in.from.node != m.ballot.node || mode_ == Mode::kMaster) return;
+  if (!IsVoter() || install_.active || leases_->Quiet(now)) return;
+  HYDRA_PROBE("hand-over: the target takes over");
+  if (mode_ != Mode::kFollower) StepDown(now, false);
+  StartPrepare(now, m.ballot);
+}
+
+}  // namespace hydra::paxos

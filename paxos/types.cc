@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "paxos/types.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace hydra::paxos {
+
+Config::Config(Instance instance, std::vector<Member> members)
+    : instance_(instance), members_(std::move(members)) {
+  HYDRA_CHECK(members_.size() <= kMaxMembers);
+  std::sort(members_.begin(), members_.end(),
+            [](const Member& a, const Member& b) { return a.id < b.id; });
+  for (size_t i = 0; i < members_.size(); ++i) {
+    HYDRA_CHECK(i == 0 || members_[i - 1].id.node != members_[i].id.node);
+    if (members_[i].role != Role::kVoter) continue;
+    ++voters_;
+    voter_mask_ |= 1u << i;
+  }
+}
+
+int Config::IndexOf(const MemberId& id) const {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (members_[i].id == id) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+const Member* Config::FindNode(NodeId node) const {
+  for (const Member& member : members_) {
+    if (member.id.node == node) return &member;
+  }
+  return nullptr;
+}
+
+bool Config::IsVoter(const MemberId& id) const {
+  const int index = IndexOf(id);
+  return index >= 0 && members_[index].role == Role::kVoter;
+}
+
+bool Config::IsMajority(uint32_t bits) const {
+  return static_cast<size_t>(std::popcount(bits & voter_mask_)) >= majority();
+}
+
+}  // namespace hydra::paxos
