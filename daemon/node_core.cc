@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/node_core.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/coding.h"
+#include "base/probe.h"
+#include "base/sabotage.h"
+
+namespace hydra {
+
+NodeCore::NodeCore(const Options& options, Engine* engine, Nanos now)
+    : options_(options), engine_(engine) {
+  // What this node granted before it started is forgotten, so it waits out the longest.
+  Nanos longest = 0;
+  for (const GroupId group : engine_->Groups()) {
+    const auto info = engine_->Info(group);
+    if (!info.ok()) continue;
+    const auto identity = ReplicaIdentity::Decode(AsBytes(info->opaque));
+    if (identity.ok()) longest = std::max(longest, identity->lease);
+  }
+  paxos::LeaseTable::Options leases = options.leases;
+  leases.node = options.node;
+  leases.boot = options.boot;
+  leases.quiet_until = longest == 0 ? 0 : now + longest;
+  leases_ = std::make_unique<paxos::LeaseTable>(leases);
+  engine_->SetStateSource([this](GroupId group) {
+    const auto found = shards_.find(group);
+    return found == shards_.end() ? std::string() : found->second->SavedState();
+  });
+}
+
+NodeCore::~NodeCore() {
+  engine_->SetStateSource([](GroupId) { return std::string(); });
+}
+
+std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group) {
+  Shard::Options options = options_.shard;
+  options.group = group;
+  options.node = options_.node;
+  options.lease = options_.leases.lease;
+  options.seed = options_.seed * 1'000'003 + group;
+  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_);
+}
+
+Status NodeCore::Start(Nanos now) {
+  for (const GroupId group : engine_->Groups()) {
+    std::unique_ptr<Shard> shard = MakeShard(group);
+    const Status started = shard->StartRecovered(now);
+    if (!started.ok()) return started.WithContext(fmt::format("group {}", group));
+    shards_.emplace(group, std::move(shard));
+  }
+  UpdatePeers(now);
+  return Status::Ok();
+}
+
+Status NodeCore::CreateGroup(GroupId group, uint32_t block_pages, uint32_t incarnation,
+                             const std::vector<paxos::Member>& members, Nanos now) {
+  HYDRA_RETURN_IF_ERROR(engine_->CreateGroup(group, block_pages, 0));
+  std::unique_ptr<Shard> shard = MakeShard(group);
+  ReplicaIdentity identity;
+  identity.incarnation = incarnation;
+  identity.lease = options_.leases.lease;
+  identity.first_members = members;
+  HYDRA_RETURN_IF_ERROR(shard->StartNew(identity, now));
+  shards_.emplace(group, std::move(shard));
+  UpdatePeers(now);
+  return Status::Ok();
+}
+
+Shard* NodeCore::shard(GroupId group) {
+  const auto found = shards_.find(group);
+  return found == shards_.end() ? nullptr : found->second.get();
+}
+
+void NodeCore::UpdatePeers(Nanos now) {
+  std::set<NodeId> nodes = heard_from_;
+  for (const auto& [group, shard] : shards_) {
+    for (const paxos::Member& member : shard->replica().config().members()) {
+      nodes.insert(member.id.node);
+    }
+  }
+  nodes.erase(options_.node);
+  leases_->SetPeers({nodes.begin(), nodes.end()}, now);
+}
+
+void NodeCore::Tick(Nanos now) {
+  UpdatePeers(now);
+  leases_->SetDurableBatch(engine_->Stats().durable_batch);
+  for (auto& [group, shard] : shards_) shard->Tick(now);
+  leases_->Tick(now, &heartbeats_);
+}
+
+void NodeCore::Receive(PeerMessage message, Nanos now) {
+  const NodeId from = std::visit(
+      [](const auto& m) -> NodeId {
+        if constexpr (std::is_same_v<std::decay_t<decltype(m)>, paxos::Heartbeat>)
+          return m.from;
+        else
+          return m.from.node;
+      },
+      message);
+  // A store that went back in time has forgotten promises.
+  const std::vector<NodeId>& refused = leases_->rolled_back();
+  if (std::find(refused.begin(), refused.end(), from) != refused.end()) return;
+  if (auto* heartbeat = std::get_if<paxos::Heartbeat>(&message)) {
+    if (heard_from_.insert(heartbeat->from).second) UpdatePeers(now);
+    std::vector<std::pair<NodeId, paxos::Notice>> notices;
+    leases_->Step(*heartbeat, now, &heartbeats_, &notices);
+    for (const auto& [from, notice] : notices) {
+      Shard* shard = this->shard(notice.group);
+      if (shard != nullptr) shard->OnNotice(from, notice, now);
+    }
+    return;
+  }
+  auto& inner = std::get<paxos::Message>(message);
+  Shard* target = shard(inner.group);
+  if (target == nullptr) return;  // unknown groups are created by the catalogue alone
+  target->Step(std::move(inner), now);
+}
+
+void NodeCore::Submit(GroupId group, ShardRequest request, Nanos now) {
+  Shard* target = shard(group);
+  if (target != nullptr) target->Submit(std::move(request), now);
+}
+
+void NodeCore::Completed(const std::vector<Completion>& completions, Nanos now) {
+  for (const Completion& completion : completions) {
+    const auto owner = tokens_.Take(completion.token);
+    if (!owner) continue;
+    Shard* target = shard(owner->group);
+    if (target != nullptr) target->Completed(owner->local, now);
+  }
+}
+
+void NodeCore::ReadDone(ShardRead read, Nanos now) {
+  Shard* target = shard(read.group);
+  if (target != nullptr) target->ReadDone(read.ticket, std::move(read.job), now);
+}
+
+void NodeCore::Pump(Nanos now, NodeOutput* out) {
+  ShardOutput shard_out;
+  for (auto& [group, shard] : shards_) shard->Pump(now, &shard_out);
+  const bool silent = !failed().ok();
+  if (!silent) {
+    for (paxos::Message& message : shard_out.messages) out->messages.push_back(std::move(message));
+    for (paxos::Heartbeat& beat : heartbeats_) out->messages.push_back(std::move(beat));
+  }
+  heartbeats_.clear();
+  for (ShardReply& reply : shard_out.replies) {
+    if (!silent) out->replies.push_back(std::move(reply));
+  }
+  for (ShardRead& read : shard_out.reads) out->reads.push_back(std::move(read));
+}
+
+Status NodeCore::failed() const {
+  if (!engine_->poisoned().ok()) return engine_->poisoned();
+  for (const auto& [group, shard] : shards_) {
+    if (!shard->failed().ok()) return shard->failed();
+  }
+  return Status::Ok();
+}
+
+}  // namespace hydra

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The frame of a shard: start, records on their way to disk, applying.
+#include "daemon/shard.h"
+
+#include "base/check.h"
+#include "base/coding.h"
+#include "base/logging.h"
+#include "base/probe.h"
+#include "base/sabotage.h"
+#include "daemon/shard_install.h"
+
+namespace hydra {
+
+std::string ReplicaIdentity::Encode() const {
+  std::string out;
+  PutU8(&out, 1);
+  PutVarint64(&out, incarnation);
+  PutVarint64(&out, static_cast<uint64_t>(lease));
+  out += EncodeMembers(first_members);
+  return out;
+}
+
+Result<ReplicaIdentity> ReplicaIdentity::Decode(std::span<const uint8_t> bytes) {
+  Decoder in(bytes);
+  ReplicaIdentity identity;
+  uint8_t version = 0;
+  uint64_t lease = 0;
+  std::span<const uint8_t> members;
+  in.U8(&version);
+  in.Varint32(&identity.incarnation);
+  in.Varint64(&lease);
+  if (!in.Bytes(in.remaining(), &members) || version != 1 || lease > INT64_MAX) {
+    return Status::Corruption("the replica's identity makes no sense");
+  }
+  identity.lease = static_cast<Nanos>(lease);
+  HYDRA_ASSIGN_OR_RETURN(identity.first_members, DecodeMembers(members));
+  return identity;
+}
+
+Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens)
+    : options_(options), engine_(engine), leases_(leases), tokens_(tokens), builder_(1) {}
+
+Shard::~Shard() = default;
+
+void Shard::Fail(const Status& status) {
+  if (failed_.ok()) failed_ = status;
+}
+
+// --- Start --------------------------------------------------------------------------------------
+
+Status Shard::StartNew(const ReplicaIdentity& identity, Nanos now) {
+  identity_ = identity;
+  state_ = GroupState(paxos::Config(0, identity.first_members));
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  block_pages_ = info.block_pages;
+  builder_ = EntryBuilder(block_pages_);
+  HYDRA_RETURN_IF_ERROR(BuildReplica(now));
+  SaveIdentity();
+  return failed_;
+}
+
+Status Shard::StartRecovered(Nanos now) {
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  block_pages_ = info.block_pages;
+  builder_ = EntryBuilder(block_pages_);
+  HYDRA_ASSIGN_OR_RETURN(identity_, ReplicaIdentity::Decode(AsBytes(info.opaque)));
+  if (info.state.empty()) {
+    state_ = GroupState(paxos::Config(0, identity_.first_members));
+  } else {
+    HYDRA_ASSIGN_OR_RETURN(state_, GroupState::Decode(AsBytes(info.state)));
+  }
+  if (!info.installing) HYDRA_RETURN_IF_ERROR(RollForward());
+  HYDRA_RETURN_IF_ERROR(BuildReplica(now));
+  if (identity_.lease < options_.lease) SaveIdentity();
+  return failed_;
+}
+
+// The engine replayed the blocks up to `applied`; the state beside them follows.
+Status Shard::RollForward() {
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  for (Instance i = info.state_at + 1; i <= info.applied; ++i) {
+    HYDRA_ASSIGN_OR_RETURN(const AcceptRecord record, engine_->ReadLogRecord(options_.group, i));
+    if (HYDRA_SABOTAGE(kForgetSessions) && i != info.applied) continue;
+    const auto outcomes = state_.Apply(i, record.entry);
+    if (!outcomes.ok()) return outcomes.status();
+  }
+  return Status::Ok();
+}
+
+Status Shard::RecoveredEntries(paxos::RecoveredState* out) {
+  for (const LogEntryInfo& entry :
+       engine_->LogEntries(options_.group, out->applied + 1, kMaxInstance)) {
+    const auto record = engine_->ReadLogRecord(options_.group, entry.instance);
+    if (!record.ok()) {
+      // What was accepted is unknown, that something was is not.
+      HYDRA_PROBE("shard: an accepted entry cannot be read at all");
+      out->suspect = true;
+      continue;
+    }
+    HYDRA_ASSIGN_OR_RETURN(paxos::EntryMeta meta, MetaOf(record->entry, entry.instance));
+    out->entries.push_back({entry.instance, entry.ballot, std::move(meta), entry.faulty});
+    accepted_[entry.instance] = entry.ballot;
+  }
+  return Status::Ok();
+}
+
+Status Shard::BuildReplica(Nanos now) {
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  paxos::RecoveredState recovered;
+  recovered.promised = info.promised;
+  recovered.applied = info.applied;
+  recovered.config = state_.config();
+  recovered.suspect = info.suspect;
+  recovered.installing = info.installing;
+  if (!info.install.restart) recovered.install_cursor = info.install.cursor;
+  accepted_.clear();
+  HYDRA_RETURN_IF_ERROR(RecoveredEntries(&recovered));
+  paxos::ReplicaOptions options = options_.replica;
+  options.group = options_.group;
+  options.self = {options_.node, identity_.incarnation};
+  options.seed = options_.seed;
+  install_ = std::make_unique<InstallWork>();
+  replica_ = std::make_unique<paxos::Replica>(options, recovered, leases_, now);
+  return Status::Ok();
+}
+
+// Who this replica is, and how long its leases may last, before it says anything as such: the
+// record goes before all of the core's.
+void Shard::SaveIdentity() {
+  identity_.lease = std::max(identity_.lease, options_.lease);
+  outstanding_[kLocalIdentity] = false;
+  const uint64_t token = tokens_->Add(options_.group, kLocalIdentity);
+  const Status saved =
+      engine_->SaveHardState(options_.group, replica_->promised(), identity_.Encode(), token);
+  if (!saved.ok()) {
+    tokens_->Cancel(token);
+    Fail(saved.WithContext("save the replica's identity"));
+  }
+}
+
+// --- Records ------------------------------------------------------------------------------------
+
+bool Shard::SubmitAppend(const paxos::Append& append) {
+  const uint64_t token = tokens_->Add(options_.group, append.token);
+  Status status;
+  if (append.kind == paxos::Append::Kind::kHardState) {
+    status = engine_->SaveHardState(options_.group, append.ballot, identity_.Encode(), token);
+  } else if (append.meta.kind == paxos::EntryKind::kNoop) {
+    status =
+        engine_->Accept(options_.group, append.instance, append.ballot, NoopEntry(), {}, token);
+  } else {
+    const auto* body = static_cast<const EntryBody*>(append.body.get());
+    HYDRA_CHECK(body != nullptr);
+    status = engine_->Accept(options_.group, append.instance, append.ballot, body->entry,
+                             body->payload, token);
+  }
+  if (status.ok()) {
+    if (append.kind == paxos::Append::Kind::kAccept) accepted_[append.instance] = append.ballot;
+    return true;
+  }
+  tokens_->Cancel(token);
+  if (status.code() != Code::kBusy && status.code() != Code::kNoSpace) Fail(status);
+  return false;
+}
+
+// In order, except that a promise does not wait behind entries for which there is no space.
+bool Shard::DrainAppends() {
+  bool moved = false;
+  bool blocked = false;
+  for (auto it = append_queue_.begin(); it != append_queue_.end() && failed_.ok();) {
+    if (blocked && it->kind == paxos::Append::Kind::kAccept) {
+      ++it;
+      continue;
+    }
+    if (it->kind == paxos::Append::Kind::kAccept && it->instance <= replica_->applied()) {
+      // Installed meanwhile: the engine no longer takes it, and nobody needs it.
+      outstanding_[it->token] = true;
+      it = append_queue_.erase(it);
+      moved = true;
+      continue;
+    }
+    if (SubmitAppend(*it)) {
+      it = append_queue_.erase(it);
+      moved = true;
+    } else {
+      HYDRA_PROBE("shard: the engine refuses a record for now");
+      blocked = true;
+      ++it;
+    }
+  }
+  return moved;
+}
+
+// The core hears of a record when all before it are durable as well: the engine writes hard state
+// ahead of entries.
+void Shard::Completed(uint64_t local_token, Nanos now) {
+  if (local_token >= kLocalInstall) {
+    InstallStepDone(now);
+    return;
+  }
+  const auto found = outstanding_.find(local_token);
+  if (found != outstanding_.end()) found->second = true;
+  uint64_t last = 0;
+  while (!outstanding_.empty() && outstanding_.begin()->second) {
+    last = outstanding_.begin()->first;
+    outstanding_.erase(outstanding_.begin());
+  }
+  if (last != 0) replica_->Persisted(last, now);
+}
+
+// --- Applying -----------------------------------------------------------------------------------
+
+bool Shard::DrainApplies(Nanos now) {
+  bool moved = false;
+  while (!apply_queue_.empty() && failed_.ok() && ApplyOne(apply_queue_.front(), now)) {
+    apply_queue_.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
+  if (chosen.instance <= replica_->applied()) return true;  // installed meanwhile
+  const auto accepted = accepted_.find(chosen.instance);
+  if (accepted == accepted_.end()) return false;  // the engine has not taken the record yet
+  Entry entry;
+  if (chosen.meta.kind == paxos::EntryKind::kNoop) {
+    entry = NoopEntry();
+  } else if (chosen.body != nullptr) {
+    entry = static_cast<const EntryBody*>(chosen.body.get())->entry;
+  } else {
+    auto record = engine_->ReadLogRecord(options_.group, chosen.instance);
+    if (!record.ok()) {
+      Fail(record.status().WithContext("read an entry to apply"));
+      return false;
+    }
+    entry = std::move(record->entry);
+  }
+  const Status status = engine_->Apply(options_.group, chosen.instance, accepted->second);
+  if (status.code() == Code::kBusy) {
+    HYDRA_PROBE("shard: apply has to wait for the engine");
+    return false;
+  }
+  if (!status.ok()) {
+    Fail(status.WithContext("apply"));
+    return false;
+  }
+  auto outcomes = state_.Apply(chosen.instance, entry);
+  if (!outcomes.ok()) {
+    Fail(outcomes.status());
+    return false;
+  }
+  accepted_.erase(accepted_.begin(), accepted_.upper_bound(chosen.instance));
+  replica_->Applied(chosen.instance);
+  order_.Applied(chosen.instance);
+  const auto ours = proposed_.find(chosen.instance);
+  if (ours != proposed_.end()) {
+    const std::vector<Proposed> operations = std::move(ours->second);
+    proposed_.erase(ours);
+    HYDRA_CHECK(operations.size() == outcomes->size());
+    for (size_t i = 0; i < operations.size(); ++i) {
+      AnswerId(operations[i].request, ShardAnswer::kDone, (*outcomes)[i]);
+      if (operations[i].lock != 0) ReleaseLock(operations[i].lock, now);
+    }
+  }
+  if (chosen.meta.kind == paxos::EntryKind::kConfig) OnConfigApplied(now);
+  return true;
+}
+
+// A replica that lost records is readmitted as a new member; from here on it is that one.
+void Shard::OnConfigApplied(Nanos now) {
+  const paxos::Member* member = state_.config().FindNode(options_.node);
+  if (member == nullptr || member->id.incarnation <= identity_.incarnation) return;
+  HYDRA_PROBE("shard: readmitted under a new incarnation");
+  if (replica_->suspect()) {
+    const Status readmitted = engine_->Readmit(options_.group);
+    if (!readmitted.ok()) return Fail(readmitted);
+  }
+  LoseMastership();
+  identity_.incarnation = member->id.incarnation;
+  append_queue_.clear();
+  apply_queue_.clear();
+  outstanding_.clear();
+  const Status built = BuildReplica(now);
+  if (!built.ok()) return Fail(built);
+  SaveIdentity();
+}
+
+bool Shard::serves_local() const {
+  const auto info = engine_->Info(options_.group);
+  return info.ok() && !info->installing && replica_->applied() >= info->mixed_until;
+}
+
+// --- Inputs -------------------------------------------------------------------------------------
+
+void Shard::Tick(Nanos now) {
+  now_ = std::max(now_, now);
+  replica_->Tick(now);
+}
+
+void Shard::Step(paxos::Message message, Nanos now) {
+  now_ = std::max(now_, now);
+  // What the core would store must be what it is said to be.
+  if (const auto* accept = std::get_if<paxos::Accept>(&message.body)) {
+    for (const paxos::AcceptEntry& entry : *accept->entries) {
+      if (!BodyIsGood(entry.meta, entry.body, entry.instance)) return;
+    }
+  } else if (const auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) {
+    for (const paxos::ChosenEntry& entry : reply->entries) {
+      if (!entry.same && !BodyIsGood(entry.meta, entry.body, entry.instance)) return;
+    }
+  }
+  replica_->Step(std::move(message), now);
+}
+
+void Shard::OnNotice(NodeId from, const paxos::Notice& notice, Nanos now) {
+  replica_->OnNotice(from, notice, now);
+}
+
+Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now) {
+  auto body = std::make_shared<EntryBody>();
+  body->entry = ConfigEntry(members);
+  return replica_->ProposeConfig(members, EntryDigest(body->entry), body, now);
+}
+
+void Shard::Pump(Nanos now, ShardOutput* out) {
+  now_ = std::max(now_, now);
+  // Bounded: each round consumes output that only inputs or applied entries can make.
+  for (bool moved = true; moved && failed_.ok();) {
+    moved = FlushBuilder(now);
+    replica_->TakeOutput(&core_);
+    moved = moved || !core_.empty();
+    for (paxos::Append& append : core_.appends) {
+      outstanding_.emplace(append.token, false);
+      append_queue_.push_back(std::move(append));
+    }
+    for (paxos::Chosen& chosen : core_.chosen) apply_queue_.push_back(std::move(chosen));
+    for (paxos::Message& message : core_.messages) out_.messages.push_back(std::move(message));
+    for (const paxos::ServeCatchUp& serve : core_.catch_ups) Serve(serve);
+    for (const paxos::ServeBody& serve : core_.bodies) Serve(serve, now);
+    for (const paxos::ServeInstall& serve : core_.installs) Serve(serve);
+    if (core_.piece) TakePiece(core_.piece->chunk);
+    for (const paxos::ReadAnswer& read : core_.reads) {
+      const auto found = reads_.find(read.id);
+      if (found == reads_.end()) continue;
+      if (read.ok) {
+        found->second.after = read.instance;
+        found->second.answered = true;
+      } else {
+        Answer(found->second.request, ShardAnswer::kNotMaster);
+        reads_.erase(found);
+      }
+    }
+    if (core_.mastership_changed) OnMastership(now);
+    moved = DrainAppends() || moved;
+    InstallStep(now);
+    moved = DrainApplies(now) || moved;
+    BecomeReadyIfApplied(now);
+    ServeReads(now);
+  }
+  if (!failed_.ok()) out_.messages.clear();  // a failed node says nothing
+  for (paxos::Message& message : out_.messages) out->messages.push_back(std::move(message));
+  for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
+  for (ShardRead& read : out_.reads) out->reads.push_back(std::move(read));
+  out_.messages.clear();
+  out_.replies.clear();
+  out_.reads.clear();
+}
+
+}  // namespace hydra

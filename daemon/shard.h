@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One replica of one group, whole: the consensus core joined to the storage engine, the group's
+// replicated state, and what its master needs to serve clients.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "blockstore/engine.h"
+#include "daemon/group_state.h"
+#include "daemon/operation.h"
+#include "daemon/range_locks.h"
+#include "daemon/write_order.h"
+#include "paxos/replica.h"
+
+namespace hydra {
+
+// What a client or gateway wants of a group.
+struct ShardRequest {
+  enum class Kind : uint8_t { kMutate, kRead, kReadLocal };
+  static constexpr Instance kAnySeen = kMaxInstance;
+
+  uint64_t id = 0;  // the owner's; not used twice
+  Kind kind = Kind::kMutate;
+  // kMutate
+  RequestContext context;
+  Operation op;
+  Payload payload;
+  BufferSlice compare;       // compare-and-write: what the blocks must hold
+  Instance seen = kAnySeen;  // commit index known when the command arrived; kAnySeen: not checked
+  // Reads
+  Lba lba = 0;
+  uint64_t count = 0;
+};
+
+enum class ShardAnswer : uint8_t {
+  kDone,            // `outcome` says how
+  kNotMaster,       // ask `master`, or any other if 0; certainly not executed
+  kBusy,            // certainly not executed; try again shortly
+  kUnknown,         // proposed, and mastership lost: it may still happen. Repeat it
+  kStale,           // a newer write than `seen` stands: take a new `seen` if still wanted
+  kSessionExpired,  // and never executed
+  kForgotten,       // the client said it has the outcome
+  kCancelled,
+  kFenced,
+  kInvalid,  // `status` says why
+  kNoSpace,
+  kDamaged,  // the local copy of a block is rotten: read it from a peer
+};
+
+struct ShardReply {
+  uint64_t id = 0;
+  ShardAnswer answer = ShardAnswer::kDone;
+  Status status;
+  NodeId master = 0;
+  Outcome outcome;
+  Instance commit = 0;  // known at the time of the answer: a good `seen`
+  std::optional<ReadResult> data;
+};
+
+// Work for the read pool; bring it back with ReadDone.
+struct ShardRead {
+  GroupId group = 0;
+  uint64_t ticket = 0;
+  std::unique_ptr<ReadJob> job;
+};
+
+struct ShardOutput {
+  std::vector<paxos::Message> messages;
+  std::vector<ShardReply> replies;
+  std::vector<ShardRead> reads;
+};
+
+// Hands out the engine's tokens and remembers whose they are.
+class TokenTable {
+ public:
+  struct Owner {
+    GroupId group = 0;
+    uint64_t local = 0;
+  };
+  uint64_t Add(GroupId group, uint64_t local) {
+    owners_.emplace(++last_, Owner{group, local});
+    return last_;
+  }
+  void Cancel(uint64_t token) { owners_.erase(token); }
+  std::optional<Owner> Take(uint64_t token) {
+    const auto found = owners_.find(token);
+    if (found == owners_.end()) return std::nullopt;
+    const Owner owner = found->second;
+    owners_.erase(found);
+    return owner;
+  }
+
+ private:
+  uint64_t last_ = 0;
+  std::map<uint64_t, Owner> owners_;
+};
+
+// What a replica keeps beside its promise (Engine::SaveHardState's opaque part): who it is, the
+// longest lease it may have granted, and the group's first configuration, which is in no entry.
+struct ReplicaIdentity {
+  uint32_t incarnation = 1;
+  Nanos lease = 0;
+  std::vector<paxos::Member> first_members;
+
+  std::string Encode() const;
+  static Result<ReplicaIdentity> Decode(std::span<const uint8_t> bytes);
+};
+
+// Pure: no thread, no clock, no socket. The owner (NodeCore) calls inputs, then Pump, which lets
+// core, engine and state act until nothing moves. One thread; reads may run elsewhere.
+//
+// The master decides before it proposes: it keeps a second session table that is ahead by
+// everything proposed, asks it, and proposes only what will execute. Applying then only confirms.
+// It can, because a new master serves nothing before all that its predecessors proposed is applied.
+class Shard {
+ public:
+  struct Options {
+    GroupId group = 0;
+    NodeId node = 0;
+    Nanos lease = 0;
+    paxos::ReplicaOptions replica;  // group, self and seed are filled in
+    uint64_t seed = 0;
+    size_t max_waiting = 4096;         // client requests held here
+    size_t catch_up_bytes = 1u << 20;  // per answer
+    size_t install_chunk_bytes = 256u << 10;
+  };
+
+  // Both outlive the shard. `identity` and the engine's records are what it starts from.
+  Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens);
+  ~Shard();
+
+  // A group that the engine was just told to create.
+  Status StartNew(const ReplicaIdentity& identity, Nanos now);
+  // From what the engine recovered.
+  Status StartRecovered(Nanos now);
+
+  // --- Inputs. ----------------------------------------------------------------------------------
+  void Tick(Nanos now);
+  void Step(paxos::Message message, Nanos now);
+  void OnNotice(NodeId from, const paxos::Notice& notice, Nanos now);
+  void Submit(ShardRequest request, Nanos now);
+  void Completed(uint64_t local_token, Nanos now);
+  void ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now);
+  Status ChangeMembers(const std::vector<paxos::Member>& members, Nanos now);
+  void Pump(Nanos now, ShardOutput* out);
+
+  // --- To look at. ------------------------------------------------------------------------------
+  paxos::Replica& replica() { return *replica_; }
+  const paxos::Replica& replica() const { return *replica_; }
+  const GroupState& state() const { return state_; }
+  const ReplicaIdentity& identity() const { return identity_; }
+  bool ready() const { return ready_ && replica_->serving(); }  // serves mutations
+  bool serves_local() const;
+  const Status& failed() const { return failed_; }  // not OK: this node must go silent
+  std::string SavedState() const { return state_.Encode(); }
+
+ private:
+  // Tokens that are not the core's, which count from 1.
+  static constexpr uint64_t kLocalIdentity = 0;
+  static constexpr uint64_t kLocalInstall = 1ull << 62;
+
+  struct Proposed {  // one operation of an entry of ours
+    uint64_t request = 0;
+    RangeLocks::Ticket lock = 0;
+  };
+  struct Waiting {
+    ShardRequest request;
+    Instance after = 0;  // compare-and-write: when this is applied
+    bool reading = false;
+  };
+  struct ReadWait {
+    ShardRequest request;
+    Instance after = 0;
+    bool answered = false;
+  };
+
+  // shard.cc
+  Status BuildReplica(Nanos now);
+  Status RollForward();
+  Status RecoveredEntries(paxos::RecoveredState* out);
+  bool DrainAppends();
+  bool SubmitAppend(const paxos::Append& append);
+  bool DrainApplies(Nanos now);
+  bool ApplyOne(const paxos::Chosen& chosen, Nanos now);
+  void OnConfigApplied(Nanos now);
+  void SaveIdentity();
+  void Fail(const Status& status);
+
+  // shard_peer.cc: what peers ask of the log and the state
+  void Serve(const paxos::ServeCatchUp& serve);
+  void Serve(const paxos::ServeBody& serve, Nanos now);
+  void Serve(const paxos::ServeInstall& serve);
+  void TakePiece(const paxos::InstallChunk& chunk);
+  void InstallStep(Nanos now);
+  void InstallStepDone(Nanos now);
+  bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
+  void Send(const paxos::MemberId& to, paxos::MessageBody body);
+
+  // shard_client.cc
+  void OnMastership(Nanos now);
+  void LoseMastership();
+  void BecomeReadyIfApplied(Nanos now);
+  void Mutate(ShardRequest request, Nanos now, bool locked);
+  void Resolve(uint64_t ticket, Nanos now);
+  void Compared(ShardRequest request, const ReadResult& found, Nanos now);
+  bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
+  bool SeenAllows(const ShardRequest& request);
+  void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
+  bool FlushBuilder(Nanos now);
+  void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);
+  void Answer(const ShardRequest& request, ShardAnswer answer, Status status = Status::Ok());
+  void AnswerId(uint64_t id, ShardAnswer answer, Outcome outcome);
+  void StartRead(ShardRequest request);
+  void ServeReads(Nanos now);
+
+  Options options_;
+  Engine* engine_;
+  paxos::LeaseTable* leases_;
+  TokenTable* tokens_;
+  ReplicaIdentity identity_;
+  std::unique_ptr<paxos::Replica> replica_;
+  GroupState state_;
+  Status failed_;
+  uint32_t block_pages_ = 1;
+  ShardOutput out_;
+  paxos::Output core_;
+  Nanos now_ = 0;
+
+  // Records on their way to disk.
+  std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
+  std::map<uint64_t, bool> outstanding_;    // local token -> durable
+  std::map<Instance, Ballot> accepted_;     // handed to the engine, not applied
+  std::deque<paxos::Chosen> apply_queue_;
+
+  // Master.
+  bool ready_ = false;
+  Instance ready_at_ = 0;  // serve when this is applied; 0: not master
+  SessionTable decided_;   // state_.sessions() plus everything proposed
+  EntryBuilder builder_;
+  Payload building_payload_;
+  std::vector<Proposed> building_;
+  std::vector<std::pair<Lba, uint64_t>> building_ranges_;
+  Nanos building_interval_ = 0;
+  std::shared_ptr<EntryBody> held_;  // built, refused by a full window
+  std::vector<Proposed> held_proposed_;
+  std::map<Instance, std::vector<Proposed>> proposed_;
+  Nanos time_told_ = 0;
+  RangeLocks locks_;
+  WriteOrder order_;
+  uint64_t next_ticket_ = 1;
+  std::map<uint64_t, Waiting> waiting_;  // by lock ticket
+
+  // Reads.
+  std::map<uint64_t, ReadWait> reads_;        // by request id
+  std::map<uint64_t, ShardRequest> reading_;  // by ticket, at the read pool
+  std::map<uint64_t, uint64_t> resolving_;    // read ticket -> lock ticket
+
+  // Install.
+  struct InstallWork;
+  std::unique_ptr<InstallWork> install_;
+};
+
+}  // namespace hydra

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What clients ask of a shard: mutations, decided by the master before it proposes them, and reads.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/probe.h"
+#include "base/sabotage.h"
+#include "daemon/shard.h"
+#include "daemon/shard_install.h"
+
+namespace hydra {
+
+// --- Answers ------------------------------------------------------------------------------------
+
+void Shard::Answer(const ShardRequest& request, ShardAnswer answer, Status status) {
+  ShardReply reply;
+  reply.id = request.id;
+  reply.answer = answer;
+  reply.status = std::move(status);
+  reply.master = replica_->master_hint().node;
+  reply.commit = replica_->commit();
+  out_.replies.push_back(std::move(reply));
+}
+
+void Shard::AnswerId(uint64_t id, ShardAnswer answer, Outcome outcome) {
+  ShardReply reply;
+  reply.id = id;
+  reply.answer = answer;
+  reply.outcome = std::move(outcome);
+  reply.master = replica_->master_hint().node;
+  reply.commit = replica_->commit();
+  out_.replies.push_back(std::move(reply));
+}
+
+// --- Mastership ---------------------------------------------------------------------------------
+
+void Shard::OnMastership(Nanos now) {
+  if (replica_->mode() != paxos::Mode::kMaster) {
+    LoseMastership();
+    return;
+  }
+  if (!replica_->serving() || ready_) return;
+  ready_at_ = replica_->commit();
+  BecomeReadyIfApplied(now);
+}
+
+// Everything that earlier masters proposed, and this one, is applied: what clients are told from
+// here on rests on all of it.
+void Shard::BecomeReadyIfApplied(Nanos now) {
+  if (ready_ || ready_at_ == 0 || !replica_->serving()) return;
+  if (replica_->applied() < ready_at_ || !serves_local()) return;
+  ready_ = true;
+  decided_ = state_.sessions();
+  order_.Clear();
+  time_told_ = now;
+}
+
+void Shard::LoseMastership() {
+  ready_ = false;
+  ready_at_ = 0;
+  for (const auto& [instance, operations] : proposed_) {
+    for (const Proposed& operation : operations) {
+      AnswerId(operation.request, ShardAnswer::kUnknown, {});
+    }
+  }
+  proposed_.clear();
+  for (const auto* list : {&building_, &held_proposed_}) {
+    for (const Proposed& operation : *list) {
+      AnswerId(operation.request, ShardAnswer::kNotMaster, {});
+    }
+  }
+  building_.clear();
+  building_ranges_.clear();
+  building_payload_.clear();
+  builder_ = EntryBuilder(block_pages_);
+  held_.reset();
+  held_proposed_.clear();
+  locks_.Clear();
+  for (const auto& [ticket, waiting] : waiting_) Answer(waiting.request, ShardAnswer::kNotMaster);
+  waiting_.clear();
+  resolving_.clear();
+  order_.Clear();
+}
+
+// --- Mutations ----------------------------------------------------------------------------------
+
+void Shard::Submit(ShardRequest request, Nanos now) {
+  now_ = std::max(now_, now);
+  if (request.kind == ShardRequest::Kind::kReadLocal) {
+    if (!serves_local()) return Answer(request, ShardAnswer::kBusy);
+    return StartRead(std::move(request));
+  }
+  if (request.kind == ShardRequest::Kind::kRead) {
+    if (reads_.size() >= options_.max_waiting) return Answer(request, ShardAnswer::kBusy);
+    const uint64_t id = request.id;
+    reads_[id].request = std::move(request);
+    replica_->Read(id, now);
+    return;
+  }
+  Mutate(std::move(request), now, false);
+}
+
+// Whether the request is to be executed; if not, what it is answered.
+bool Shard::Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat) {
+  if (!IsMutation(request.context.kind)) return true;
+  if (HYDRA_SABOTAGE(kApplyTwice)) return true;
+  switch (decided_.Look(request.context.id()).decision) {
+    case Decision::kExecute: return true;
+    case Decision::kRepeat: {
+      const Verdict applied = state_.sessions().Look(request.context.id());
+      if (applied.decision != Decision::kRepeat) {
+        HYDRA_PROBE("session: repeated while under way");
+        *refusal = ShardAnswer::kBusy;
+        return false;
+      }
+      HYDRA_PROBE("session: repeated, answered with the first outcome");
+      *refusal = ShardAnswer::kDone;
+      *repeat = *applied.first;
+      return false;
+    }
+    case Decision::kExpired: *refusal = ShardAnswer::kSessionExpired; return false;
+    case Decision::kForgotten: *refusal = ShardAnswer::kForgotten; return false;
+    case Decision::kCancelled: *refusal = ShardAnswer::kCancelled; return false;
+    case Decision::kFenced: *refusal = ShardAnswer::kFenced; return false;
+    case Decision::kWindowFull: *refusal = ShardAnswer::kBusy; return false;
+  }
+  return false;
+}
+
+// No old write after a newer one: whoever asks must have known every version it overwrites.
+bool Shard::SeenAllows(const ShardRequest& request) {
+  if (request.seen == ShardRequest::kAnySeen || !IsMutation(request.context.kind)) return true;
+  if (HYDRA_SABOTAGE(kIgnoreSeen)) return true;
+  bool allowed = true;
+  ForEachRange(request.op, block_pages_, [&](Lba lba, uint64_t count) {
+    for (const auto& [first, blocks] : building_ranges_) {
+      if (first < lba + count && lba < first + blocks) allowed = false;
+    }
+    const SeenVerdict verdict = order_.CheckSeen(
+        lba, count, request.seen, [&](Lba first, uint64_t n, Instance seen, bool* known) {
+          Version newest = 0;
+          *known = true;
+          for (Lba block = first; block < first + n && *known; ++block) {
+            newest = std::max(newest, engine_->NewestVersion(options_.group, block, seen, known));
+          }
+          return newest;
+        });
+    if (verdict == SeenVerdict::kBelowFloor) HYDRA_PROBE("seen: below the floor");
+    allowed = allowed && verdict == SeenVerdict::kAllowed;
+  });
+  return allowed;
+}
+
+void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
+  if (!ready()) return Answer(request, ShardAnswer::kNotMaster);
+  ShardAnswer refusal = ShardAnswer::kBusy;
+  Outcome repeat;
+  if (!Decide(request, &refusal, &repeat)) {
+    AnswerId(request.id, refusal, std::move(repeat));
+    return;
+  }
+  if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {
+    return Answer(request, ShardAnswer::kBusy);
+  }
+  const bool compare = request.context.kind == RequestKind::kCompareAndWrite;
+  bool must_wait = compare;
+  Lba lba = 0;
+  uint64_t count = 0;
+  size_t ranges = 0;
+  if (IsMutation(request.context.kind)) {
+    ForEachRange(request.op, block_pages_, [&](Lba first, uint64_t n) {
+      must_wait = must_wait || !locks_.IsFree(first, n);
+      lba = ranges == 0 ? first : std::min(lba, first);
+      count = std::max(count, first + n - lba);
+      ++ranges;
+    });
+  }
+  if (!order_.HasRoom(ranges + building_ranges_.size())) {
+    return Answer(request, ShardAnswer::kBusy);
+  }
+  if (must_wait && !locked) {
+    const uint64_t ticket = next_ticket_++;
+    const RangeLocks::Answer answer = locks_.Acquire(ticket, lba, count);
+    if (answer == RangeLocks::Answer::kBusy) return Answer(request, ShardAnswer::kBusy);
+    waiting_[ticket] = {std::move(request), 0, false};
+    if (answer == RangeLocks::Answer::kGranted) Resolve(ticket, now);
+    return;
+  }
+  if (!SeenAllows(request)) {
+    HYDRA_PROBE("seen: a write older than what it overwrites is refused");
+    return Answer(request, ShardAnswer::kStale);
+  }
+  Join(std::move(request), 0, now);
+}
+
+// The lock is held. A compare waits until what it compares with is applied, then reads it.
+void Shard::Resolve(uint64_t ticket, Nanos now) {
+  const auto found = waiting_.find(ticket);
+  if (found == waiting_.end() || !locks_.Holds(ticket) || found->second.reading) return;
+  Waiting& waiting = found->second;
+  if (waiting.request.context.kind != RequestKind::kCompareAndWrite) {
+    // A plain write that waited: its place is fixed once it joins.
+    ShardRequest request = std::move(waiting.request);
+    waiting_.erase(found);
+    Mutate(std::move(request), now, true);
+    ReleaseLock(ticket, now);
+    return;
+  }
+  const Lba lba = waiting.request.op.lba;
+  const uint64_t count = waiting.request.op.count;
+  for (const auto& [first, blocks] : building_ranges_) {
+    if (first < lba + count && lba < first + blocks) return;  // not even proposed yet
+  }
+  if (order_.HasUnapplied(lba, count)) return;
+  waiting.reading = true;
+  auto job = engine_->PlanRead(options_.group, lba, count);
+  if (!job.ok()) {
+    Answer(waiting.request, ShardAnswer::kInvalid, job.status());
+    waiting_.erase(found);
+    ReleaseLock(ticket, now);
+    return;
+  }
+  const uint64_t read = next_ticket_++;
+  resolving_[read] = ticket;
+  out_.reads.push_back({options_.group, read, std::move(*job)});
+}
+
+void Shard::Compared(ShardRequest request, const ReadResult& found, Nanos now) {
+  const bool equal = request.compare.length == found.data.size() &&
+                     std::memcmp(request.compare.data(), found.data.data(), found.data.size()) == 0;
+  Outcome outcome;
+  if (!equal) {
+    HYDRA_PROBE("compare-and-write: miscompare");
+    outcome.code = Code::kFailedPrecondition;
+    request.op = Operation{};
+    request.op.kind = OpKind::kOpaque;
+    request.payload.clear();
+  }
+  request.context.outcome = outcome;
+  Join(std::move(request), 0, now);
+}
+
+// Gives the request a place in the entry being built, and decides it.
+void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
+  // A session's id is its entry's instance: it comes alone, so that nothing else depends on it.
+  const bool alone = request.context.kind == RequestKind::kOpenSession;
+  if (alone && !builder_.empty() && !FlushBuilder(now)) {
+    return Answer(request, ShardAnswer::kBusy);
+  }
+  for (int attempt = 0;; ++attempt) {
+    const Status added = builder_.Add(request.op, request.context);
+    if (added.ok()) break;
+    if (added.code() != Code::kBusy || attempt > 0) {
+      return Answer(
+          request, added.code() == Code::kBusy ? ShardAnswer::kBusy : ShardAnswer::kInvalid, added);
+    }
+    if (!FlushBuilder(now)) return Answer(request, ShardAnswer::kBusy);
+  }
+  if (building_.empty()) {
+    building_interval_ = std::clamp<Nanos>(now - time_told_, 0, SessionTable::kMaxInterval);
+    time_told_ = now;
+    decided_.Advance(building_interval_);
+    // Time alone may have ended the session.
+    ShardAnswer refusal = ShardAnswer::kBusy;
+    Outcome repeat;
+    if (!Decide(request, &refusal, &repeat)) {
+      HYDRA_PROBE("session: expired by the entry's own interval");
+      AnswerId(request.id, refusal, std::move(repeat));
+      builder_ = EntryBuilder(block_pages_);
+      // The time that passed is told by an entry without operations, so that both tables agree.
+      building_.push_back({0, 0});
+      FlushBuilder(now);
+      return;
+    }
+  }
+  if (!alone) ApplyToSessions(&decided_, request.context, 0, 0);
+  building_.push_back({request.id, lock});
+  if (IsMutation(request.context.kind)) {
+    ForEachRange(request.op, block_pages_,
+                 [&](Lba lba, uint64_t count) { building_ranges_.emplace_back(lba, count); });
+  }
+  for (const BufferSlice& slice : request.payload) building_payload_.push_back(slice);
+  if (alone) FlushBuilder(now);
+}
+
+// Proposes what was built. False if nothing moved.
+bool Shard::FlushBuilder(Nanos now) {
+  if (held_ == nullptr) {
+    if (building_.empty()) return false;
+    held_ = std::make_shared<EntryBody>();
+    held_->entry = builder_.Build(building_interval_);
+    held_->payload = std::move(building_payload_);
+    building_payload_.clear();
+    held_proposed_ = std::move(building_);
+    building_.clear();
+    building_ranges_.clear();
+  }
+  auto meta = MetaOf(held_->entry, 0);
+  HYDRA_CHECK(meta.ok());
+  const Result<Instance> instance = replica_->Propose(*meta, held_, now);
+  if (!instance.ok()) {
+    if (instance.status().code() == Code::kBusy) return false;
+    // Handing over, or not master any more: what was decided is void.
+    for (const Proposed& operation : held_proposed_) {
+      AnswerId(operation.request, ShardAnswer::kNotMaster, {});
+      if (operation.lock != 0) ReleaseLock(operation.lock, now);
+    }
+    held_.reset();
+    held_proposed_.clear();
+    ready_ = false;
+    ready_at_ = replica_->last();
+    return true;
+  }
+  for (const Operation& op : held_->entry.operations) {
+    ForEachRange(op, block_pages_,
+                 [&](Lba lba, uint64_t count) { order_.NotePending(*instance, lba, count); });
+    if (op.kind != OpKind::kOpaque) continue;
+    const auto context = DecodeContext(AsBytes(op.context));
+    if (context.ok() && context->kind == RequestKind::kOpenSession) {
+      ApplyToSessions(&decided_, *context, *instance, 0);
+    }
+  }
+  proposed_[*instance] = std::move(held_proposed_);
+  held_proposed_.clear();
+  held_.reset();
+  return true;
+}
+
+void Shard::ReleaseLock(RangeLocks::Ticket ticket, Nanos now) {
+  for (const RangeLocks::Ticket granted : locks_.Release(ticket)) Resolve(granted, now);
+}
+
+// --- Reads --------------------------------------------------------------------------------------
+
+void Shard::StartRead(ShardRequest request) {
+  auto job = engine_->PlanRead(options_.group, request.lba, request.count);
+  if (!job.ok()) return Answer(request, ShardAnswer::kInvalid, job.status());
+  const uint64_t ticket = next_ticket_++;
+  reading_[ticket] = std::move(request);
+  out_.reads.push_back({options_.group, ticket, std::move(*job)});
+}
+
+void Shard::ServeReads(Nanos now) {
+  for (auto it = reads_.begin(); it != reads_.end();) {
+    if (!it->second.answered || replica_->applied() < it->second.after || !serves_local()) {
+      ++it;
+      continue;
+    }
+    StartRead(std::move(it->second.request));
+    it = reads_.erase(it);
+  }
+  // Compares whose blocks may have been applied by now.
+  std::vector<uint64_t> tickets;
+  for (const auto& [ticket, waiting] : waiting_) {
+    if (!waiting.reading) tickets.push_back(ticket);
+  }
+  for (const uint64_t ticket : tickets) Resolve(ticket, now);
+}
+
+void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
+  now_ = std::max(now_, now);
+  auto result = engine_->FinishRead(std::move(job));
+  const auto resolving = resolving_.find(ticket);
+  if (resolving != resolving_.end()) {
+    const uint64_t lock = resolving->second;
+    resolving_.erase(resolving);
+    const auto found = waiting_.find(lock);
+    if (found == waiting_.end()) return;
+    ShardRequest request = std::move(found->second.request);
+    waiting_.erase(found);
+    if (!result.ok()) {
+      Answer(request, ShardAnswer::kDamaged, result.status());
+    } else if (!ready()) {
+      Answer(request, ShardAnswer::kNotMaster);
+    } else if (!SeenAllows(request)) {
+      Answer(request, ShardAnswer::kStale);
+    } else {
+      Compared(std::move(request), *result, now);
+    }
+    ReleaseLock(lock, now);
+    return;
+  }
+  const auto found = reading_.find(ticket);
+  if (found == reading_.end()) return;
+  const ShardRequest request = std::move(found->second);
+  reading_.erase(found);
+  if (!result.ok()) return Answer(request, ShardAnswer::kDamaged, result.status());
+  Answer(request, ShardAnswer::kDone);
+  out_.replies.back().data = std::move(*result);
+}
+
+}  // namespace hydra
