@@ -8,6 +8,7 @@
 #include "base/coding.h"
 #include "base/probe.h"
 #include "base/sabotage.h"
+#include "daemon/digest.h"
 
 namespace hydra {
 
@@ -24,6 +25,10 @@ NodeCore::NodeCore(const Options& options, Engine* engine, Nanos now)
   paxos::LeaseTable::Options leases = options.leases;
   leases.node = options.node;
   leases.boot = options.boot;
+  const std::string store = engine_->identity().store.ToString();
+  Digester digester;
+  digester.Add(AsBytes(store));
+  leases.store = digester.value();
   leases.quiet_until = longest == 0 ? 0 : now + longest;
   leases_ = std::make_unique<paxos::LeaseTable>(leases);
   engine_->SetStateSource([this](GroupId group) {

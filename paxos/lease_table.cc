@@ -64,6 +64,7 @@ void LeaseTable::Tick(Nanos now, std::vector<Heartbeat>* out) {
     message.boot = options_.boot;
     message.sequence = peer.next_sequence++;
     message.lease = options_.lease;
+    message.store = options_.store;
     message.durable_batch = durable_batch_;
     FillNotices(&peer, &message);
     peer.sent.emplace(message.sequence, now);
@@ -88,10 +89,14 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
     peer.boot = in.boot;
     peer.held = {};
     peer.seen_notice = 0;
-    if (in.durable_batch < peer.durable_batch &&
+    if (in.store == peer.store && in.durable_batch < peer.durable_batch &&
         std::find(rolled_back_.begin(), rolled_back_.end(), in.from) == rolled_back_.end()) {
       HYDRA_PROBE("lease: a peer's store went back in time");
       rolled_back_.push_back(in.from);
+    }
+    if (in.store != peer.store) {
+      peer.store = in.store;
+      peer.durable_batch = 0;
     }
   }
   peer.heard = now;
@@ -116,6 +121,7 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
     reply.boot = options_.boot;
     reply.is_reply = true;
     reply.sequence = in.sequence;
+    reply.store = options_.store;
     reply.durable_batch = durable_batch_;
     if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
       reply.lease = std::min(in.lease, options_.lease);

@@ -40,7 +40,9 @@ struct Heartbeat {
   uint64_t last_notice = 0;
   uint64_t seen_boot = 0;
   uint64_t seen_notice = 0;
-  uint64_t durable_batch = 0;  // of the sender's stream: less than before means rolled back
+  // Of the sender's stream. The same store with less than before was rolled back.
+  uint64_t store = 0;
+  uint64_t durable_batch = 0;
 };
 
 // Leases of one node, granted and held: per pair of nodes, over all groups.
@@ -60,7 +62,8 @@ class LeaseTable {
 
   struct Options {
     NodeId node = 0;
-    uint64_t boot = 0;  // random, differs in every start of the process; not 0
+    uint64_t boot = 0;   // random, differs in every start of the process; not 0
+    uint64_t store = 0;  // says which data directory it is
     Nanos lease = 300 * kMillisecond;
     Nanos interval = 75 * kMillisecond;
     Nanos dead_after = 600 * kMillisecond;  // a peer not heard for so long is taken for dead
@@ -115,6 +118,7 @@ class LeaseTable {
     // Its to us, in its current boot.
     uint64_t seen_notice = 0;
     std::vector<uint64_t> past_boots;  // whose messages may still be under way
+    uint64_t store = 0;
     uint64_t durable_batch = 0;
   };
 

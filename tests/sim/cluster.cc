@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/cluster.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/sabotage.h"
+#include "blockstore/batch_format.h"
+
+namespace hydra::sim {
+namespace {
+
+constexpr char kDirectory[] = "/store";
+
+struct Wire {
+  PeerMessage message;
+};
+
+uint64_t SizeOf(const PeerMessage& message) {
+  uint64_t bytes = 100;
+  if (const auto* inner = std::get_if<paxos::Message>(&message)) {
+    if (const auto* accept = std::get_if<paxos::Accept>(&inner->body)) {
+      for (const paxos::AcceptEntry& entry : *accept->entries) bytes += 50 + entry.meta.bytes;
+    } else if (const auto* reply = std::get_if<paxos::CatchUpReply>(&inner->body)) {
+      for (const paxos::ChosenEntry& entry : reply->entries) {
+        bytes += 50 + (entry.same ? 0 : entry.meta.bytes);
+      }
+    } else if (std::holds_alternative<paxos::InstallChunk>(inner->body)) {
+      bytes += 64 * 1024;
+    }
+  }
+  return bytes;
+}
+
+Network::Options NetworkOptions(uint64_t seed) {
+  Network::Options options;
+  options.seed = seed;
+  return options;
+}
+
+std::string DescribeWire(const PeerMessage& message) {
+  if (const auto* inner = std::get_if<paxos::Message>(&message)) {
+    return fmt::format("g{} {}", inner->group, paxos::Describe(*inner));
+  }
+  const auto& beat = std::get<paxos::Heartbeat>(message);
+  return fmt::format("{}>{} {} {} lease {} notices {}", beat.from, beat.to,
+                     beat.is_reply ? "HeartbeatReply" : "Heartbeat", beat.sequence, beat.lease,
+                     beat.notices.size());
+}
+
+}  // namespace
+
+// One machine.
+struct Cluster::Node {
+  Node(Scheduler* scheduler, NodeId id, const SimClock::Options& clock_options)
+      : id(id), clock(scheduler, id, clock_options), gate(scheduler, id) {}
+
+  const NodeId id;
+  SimClock clock;
+  NodeGate gate;
+  std::unique_ptr<SimDisk> disk;
+  // Destroyed in the opposite order: the core and everything in flight before the engine.
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<NodeCore> core;
+  std::map<uint64_t, ShardRead> reads;
+  std::unique_ptr<Job> job;
+  uint64_t next_read = 0;
+  bool writing = false;
+  bool broken = false;
+  uint64_t boots = 0;
+  uint64_t stores = 0;
+  std::map<GroupId, paxos::Invariants::Snapshot> before;
+};
+
+std::string Knobs::ToString() const {
+  return fmt::format(
+      "nodes {} groups {} replicas {} segment {}K capacity {}K tick {}us disk {}us lease {}ms "
+      "election {}ms window {} kept {} overlay {} drift {}ppm",
+      nodes, groups, replicas, segment_bytes >> 10, capacity_bytes >> 10, tick / 1000,
+      disk_latency / 1000, leases.lease / kMillisecond,
+      shard.replica.election_timeout / kMillisecond, shard.replica.window_instances,
+      engine.log_entries_kept, engine.overlay_rows, drift_ppm);
+}
+
+Knobs DrawKnobs(Rng* rng, unsigned nodes) {
+  Knobs k;
+  k.replicas = nodes >= 5 && rng->Percent(60) ? 5 : 3;
+  if (nodes == 0) {
+    k.replicas = rng->Percent(15) ? 5 : rng->Percent(4) ? 1 : 3;
+    nodes = k.replicas + static_cast<unsigned>(rng->Below(k.replicas == 1 ? 1 : 3));
+  }
+  k.nodes = std::max(nodes, 1u);
+  k.replicas = std::min(k.replicas, k.nodes);
+  k.groups = static_cast<unsigned>(rng->Between(1, 4));
+  k.segment_bytes = rng->Percent(50) ? 512 * 1024 : 1024 * 1024;
+  if (rng->Percent(60)) k.capacity_bytes = k.segment_bytes * rng->Between(14, 30);
+  k.tick = static_cast<Nanos>(rng->Between(5, 20)) * kMillisecond;
+  k.disk_latency = static_cast<Nanos>(rng->Between(50, 2000)) * 1000;
+  k.lose_percent = static_cast<unsigned>(rng->Between(0, 80));
+  k.garble_percent = static_cast<unsigned>(rng->Between(0, 20));
+  k.engine.inline_map = true;
+  k.engine.reserve_segments = 2;
+  k.engine.spare_segments = 1;
+  k.engine.map_write_buffer = 64 * 1024;
+  k.engine.map_cache = 64 * 1024;
+  k.engine.ballast_bytes = 0;
+  k.engine.capacity_bytes = k.capacity_bytes;
+  k.engine.log_entries_kept = rng->Percent(50) ? rng->Between(20, 200) : 4096;
+  k.engine.change_retention = rng->Percent(50) ? rng->Between(50, 500) : 0;
+  k.engine.overlay_rows = rng->Between(64, 2000);
+  k.leases.lease = static_cast<Nanos>(rng->Between(100, 400)) * kMillisecond;
+  k.leases.interval = k.leases.lease / 4;
+  k.leases.dead_after = 2 * k.leases.lease;
+  k.leases.max_notices_per_message = rng->Percent(20) ? 1 : 256;
+  paxos::ReplicaOptions& r = k.shard.replica;
+  r.window_instances = static_cast<uint32_t>(rng->Between(2, 64));
+  r.window_bytes = rng->Between(64, 1024) * 1024;
+  r.apply_backlog = static_cast<uint32_t>(rng->Between(64, 256));
+  r.max_entries_per_message = static_cast<uint32_t>(rng->Between(2, 32));
+  r.max_bytes_per_message = rng->Between(16, 256) * 1024;
+  r.election_timeout = k.leases.lease + static_cast<Nanos>(rng->Between(50, 300)) * kMillisecond;
+  r.retransmit_after = static_cast<Nanos>(rng->Between(30, 200)) * kMillisecond;
+  r.catch_up_retry = static_cast<Nanos>(rng->Between(30, 200)) * kMillisecond;
+  r.prepare_timeout = 2 * r.election_timeout;
+  k.shard.install_chunk_bytes = rng->Between(1, 16) * 4096;
+  k.drift_ppm = rng->Percent(50) ? static_cast<int64_t>(rng->Between(0, 100'000)) : 100;
+  return k;
+}
+
+Cluster::Cluster(Scheduler* scheduler, const Knobs& knobs, uint64_t seed)
+    : scheduler_(scheduler),
+      knobs_(knobs),
+      rng_(seed),
+      network_(scheduler, NetworkOptions(rng_.Next())) {
+  network_.SetDescriber([](const Packet& p) { return DescribeWire(p.As<Wire>().message); });
+  for (NodeId id = 1; id <= knobs.nodes; ++id) {
+    node_ids_.push_back(id);
+    SimClock::Options clock;
+    clock.start = static_cast<Nanos>(rng_.Below(1000)) * kSecond;
+    clock.bound_ppm = knobs.drift_ppm;
+    clock.seed = rng_.Next();
+    auto node = std::make_unique<Node>(scheduler, id, clock);
+    node->clock.KeepChanging(kSecond, 10 * kSecond);
+    Node* raw = node.get();
+    nodes_.emplace(id, std::move(node));
+    network_.AddNode(id, [this, raw](const Packet& packet) { Deliver(raw, packet); });
+    network_.SetUp(id, false);
+  }
+}
+
+Cluster::~Cluster() {
+  for (auto& [id, node] : nodes_) Died(node.get());
+}
+
+void Cluster::Fail(const std::string& what) {
+  if (on_failure_) on_failure_(what);
+}
+
+// --- Life
+// -----------------------------------------------------------------------------------------
+
+void Cluster::CreateAll() {
+  for (const NodeId id : node_ids_) Wipe(id);
+  for (unsigned g = 0; g < knobs_.groups; ++g) {
+    const GroupId group = g + 1;
+    group_ids_.push_back(group);
+    std::vector<paxos::Member> members;
+    for (unsigned r = 0; r < knobs_.replicas; ++r) {
+      members.push_back({{node_ids_[(g + r) % node_ids_.size()], 1}, paxos::Role::kVoter});
+    }
+    for (const paxos::Member& member : members) {
+      Touch(member.id.node, [&](NodeCore* core, Nanos now) {
+        const Status created = core->CreateGroup(group, 1, 1, members, now);
+        if (!created.ok()) Fail("create a group: " + created.ToString());
+      });
+    }
+  }
+}
+
+Status Cluster::OpenEngine(Node* node) {
+  EngineOptions options = knobs_.engine;
+  options.fs = node->disk.get();
+  options.dir = kDirectory;
+  auto engine = Engine::Open(options);
+  if (!engine.ok()) return engine.status();
+  node->engine = std::move(*engine);
+  return Status::Ok();
+}
+
+void Cluster::Wipe(NodeId id) {
+  Node& node = At(id);
+  Died(&node);
+  SimDisk::Options disk;
+  disk.seed = rng_.Next();
+  disk.lose_percent = knobs_.lose_percent;
+  disk.garble_percent = knobs_.garble_percent;
+  node.disk = std::make_unique<SimDisk>(disk);
+  node.broken = false;
+  ++node.stores;
+  CreateOptions create;
+  create.node = id;
+  create.segment_bytes = knobs_.segment_bytes;
+  Uuid uuid;
+  for (uint8_t& byte : uuid.bytes) byte = static_cast<uint8_t>(rng_.Next());
+  create.store = uuid;
+  const Status created = Engine::Create(node.disk.get(), kDirectory, create);
+  if (!created.ok()) return Fail("create a store: " + created.ToString());
+  Boot(id);
+}
+
+void Cluster::Boot(NodeId id) {
+  Node& node = At(id);
+  if (node.gate.alive() || node.broken) return;
+  if (!node.disk->powered()) node.disk->Restart();
+  ++node.boots;
+  const Status opened = OpenEngine(&node);
+  if (!opened.ok()) {
+    // Nothing but damage may keep a store from opening; the run asks which it was.
+    scheduler_->Note({"does not open", id}, opened.ToString());
+    node.broken = true;
+    return;
+  }
+  NodeCore::Options options;
+  options.node = id;
+  options.boot = rng_.Next() | 1;
+  options.seed = rng_.Next();
+  options.leases = knobs_.leases;
+  options.shard = knobs_.shard;
+  const Nanos now = node.clock.Now();
+  node.core = std::make_unique<NodeCore>(options, node.engine.get(), now);
+  const Status started = node.core->Start(now);
+  if (!started.ok()) {
+    scheduler_->Note({"does not start", id}, started.ToString());
+    Died(&node);
+    node.broken = true;
+    return;
+  }
+  node.before.clear();
+  node.gate.Start();
+  network_.SetUp(id, true);
+  scheduler_->Note({"boot", id, node.boots});
+  ScheduleTick(&node);
+  Act(&node);
+}
+
+void Cluster::Died(Node* node) {
+  if (node->gate.alive()) node->gate.Die();
+  network_.SetUp(node->id, false);
+  node->writing = false;
+  node->reads.clear();
+  node->job.reset();
+  node->core.reset();
+  node->engine.reset();
+}
+
+void Cluster::Kill(NodeId id, bool power_loss) {
+  Node& node = At(id);
+  if (!node.gate.alive()) return;
+  scheduler_->Note({power_loss ? "power loss" : "killed", id});
+  Died(&node);
+  if (power_loss) {
+    node.disk->PowerLoss();
+  } else {
+    node.disk->Crash();
+  }
+}
+
+uint64_t Cluster::life(NodeId id) const { return At(id).boots; }
+
+Instance Cluster::HighestApplied(GroupId group) const {
+  const auto behind = chains_.lower_bound({group + 1, 0});
+  if (behind == chains_.begin()) return 0;
+  const auto& [key, chain] = *std::prev(behind);
+  return key.first == group ? key.second : 0;
+}
+
+bool Cluster::alive(NodeId id) const { return At(id).gate.alive(); }
+bool Cluster::broken(NodeId id) const { return At(id).broken; }
+void Cluster::Pause(NodeId id) { At(id).gate.Pause(); }
+void Cluster::Resume(NodeId id) { At(id).gate.Resume(); }
+SimDisk& Cluster::disk(NodeId id) { return *At(id).disk; }
+SimClock& Cluster::clock(NodeId id) { return At(id).clock; }
+
+NodeCore* Cluster::core(NodeId id) { return At(id).gate.alive() ? At(id).core.get() : nullptr; }
+
+Shard* Cluster::shard(NodeId id, GroupId group) {
+  NodeCore* node = core(id);
+  return node == nullptr ? nullptr : node->shard(group);
+}
+
+// --- Events of a node
+// -----------------------------------------------------------------------------
+
+void Cluster::ScheduleTick(Node* node) {
+  node->gate.After(knobs_.tick, {"tick", node->id}, [this, node] {
+    node->core->Tick(node->clock.Now());
+    ScheduleTick(node);
+    Act(node);
+  });
+}
+
+void Cluster::Touch(NodeId id, const std::function<void(NodeCore*, Nanos)>& work) {
+  Node& node = At(id);
+  if (!node.gate.alive()) return;
+  node.gate.Do([this, &node, work] {
+    work(node.core.get(), node.clock.Now());
+    Act(&node);
+  });
+}
+
+void Cluster::Submit(NodeId id, GroupId group, ShardRequest request) {
+  Node& node = At(id);
+  auto shared = std::make_shared<ShardRequest>(std::move(request));
+  node.gate.Offer([this, &node, group, shared] {
+    node.core->Submit(group, std::move(*shared), node.clock.Now());
+    Act(&node);
+  });
+}
+
+void Cluster::Deliver(Node* node, const Packet& packet) {
+  node->gate.Offer([this, node, packet] {
+    node->core->Receive(packet.As<Wire>().message, node->clock.Now());
+    Act(node);
+  });
+}
+
+void Cluster::Act(Node* node) {
+  NodeOutput out;
+  node->core->Pump(node->clock.Now(), &out);
+  CheckNode(node);
+  for (PeerMessage& message : out.messages) {
+    Packet packet;
+    packet.from = node->id;
+    packet.to = std::visit(
+        [](const auto& m) -> NodeId {
+          if constexpr (std::is_same_v<std::decay_t<decltype(m)>, paxos::Heartbeat>) {
+            return m.to;
+          } else {
+            return m.to.node;
+          }
+        },
+        message);
+    if (nodes_.find(packet.to) == nodes_.end()) continue;
+    packet.bytes = SizeOf(message);
+    packet.fingerprint = message.index() == 0 ? std::get<paxos::Message>(message).body.index() : 99;
+    packet.body = std::make_shared<const Wire>(Wire{std::move(message)});
+    network_.Send(std::move(packet));
+  }
+  for (ShardReply& reply : out.replies) {
+    if (on_reply_) on_reply_(node->id, reply);
+  }
+  for (ShardRead& read : out.reads) {
+    const uint64_t ticket = node->next_read++;
+    node->reads.emplace(ticket, std::move(read));
+    const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(knobs_.disk_latency)));
+    node->gate.After(delay, {"read", node->id, ticket}, [this, node, ticket] {
+      const auto found = node->reads.find(ticket);
+      ShardRead done = std::move(found->second);
+      node->reads.erase(found);
+      done.job->Run();
+      node->core->ReadDone(std::move(done), node->clock.Now());
+      Act(node);
+    });
+  }
+  const Status failed = node->core->failed();
+  if (!failed.ok() || !node->disk->powered()) {
+    // The process stops; whether its store may be trusted again depends on why.
+    const bool power = !node->disk->powered();
+    scheduler_->Note({"stops", node->id, power}, failed.ToString());
+    const NodeId id = node->id;
+    if (!power) node->broken = true;
+    Node* raw = node;
+    scheduler_->After(0, {"stopped", id}, [this, raw, power] {
+      if (!raw->gate.alive()) return;
+      Died(raw);
+      if (!power) raw->disk->Crash();
+    });
+    return;
+  }
+  StartBatch(node);
+  StartJob(node);
+}
+
+void Cluster::StartBatch(Node* node) {
+  if (node->writing) return;
+  Batch* batch = node->engine->NextBatch(node->clock.Now());
+  if (batch == nullptr) return;
+  node->writing = true;
+  // The device may have the bytes long before it says so.
+  const bool early = rng_.Percent(50);
+  auto written = std::make_shared<Status>();
+  if (early) *written = batch->Write();
+  const Nanos delay =
+      knobs_.disk_latency / 2 +
+      static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(knobs_.disk_latency) + 1));
+  node->gate.After(delay, {"written", node->id, batch->bytes()},
+                   [this, node, batch, early, written] {
+                     if (!early) *written = batch->Write();
+                     node->writing = false;
+                     std::vector<Completion> completions;
+                     node->engine->BatchDone(batch, *written, node->clock.Now(), &completions);
+                     node->core->Completed(completions, node->clock.Now());
+                     Act(node);
+                   });
+}
+
+void Cluster::StartJob(Node* node) {
+  if (node->job != nullptr) return;
+  node->job = node->engine->NextJob();
+  if (node->job == nullptr) return;
+  const Nanos delay =
+      static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(4 * knobs_.disk_latency)));
+  node->gate.After(delay, {"job", node->id}, [this, node] {
+    node->job->Run();
+    node->engine->FinishJob(std::move(node->job));
+    Act(node);
+  });
+}
+
+// --- Checks
+// ---------------------------------------------------------------------------------------
+
+void Cluster::CheckNode(Node* node) {
+  for (const auto& [group, shard] : node->core->shards()) {
+    const paxos::Replica& replica = shard->replica();
+    ++checks_;
+    std::string broken = paxos::Invariants::State(replica);
+    const auto before = node->before.find(group);
+    if (broken.empty() && before != node->before.end()) {
+      broken = paxos::Invariants::Step(before->second, replica);
+    }
+    if (!broken.empty()) {
+      return Fail(fmt::format("node {} group {}: {}", node->id, group, broken));
+    }
+    const bool moved = before == node->before.end() || before->second.applied != replica.applied();
+    node->before[group] = paxos::Invariants::Take(replica);
+    if (!moved) continue;
+    const auto [chain, first] =
+        chains_.try_emplace({group, replica.applied()}, shard->state().chain());
+    if (!first && chain->second != shard->state().chain()) {
+      return Fail(
+          fmt::format("node {} group {}: what was chosen up to instance {} is not what "
+                      "another replica applied",
+                      node->id, group, replica.applied()));
+    }
+  }
+}
+
+NodeId Cluster::MasterOf(GroupId group) {
+  NodeId master = 0;
+  Ballot best;
+  for (const NodeId id : node_ids_) {
+    Shard* shard = this->shard(id, group);
+    if (shard == nullptr || !shard->ready()) continue;
+    if (shard->replica().ballot() > best) {
+      best = shard->replica().ballot();
+      master = id;
+    }
+  }
+  return master;
+}
+
+paxos::Config Cluster::NewestConfig(GroupId group) {
+  paxos::Config newest;
+  bool any = false;
+  for (const NodeId id : node_ids_) {
+    Shard* shard = this->shard(id, group);
+    if (shard == nullptr) continue;
+    const paxos::Config& config = shard->replica().config();
+    if (!any || config.instance() > newest.instance()) newest = config;
+    any = true;
+  }
+  return newest;
+}
+
+std::string Cluster::Unconverged() {
+  for (const GroupId group : group_ids_) {
+    const NodeId master = MasterOf(group);
+    if (master == 0) return fmt::format("group {} has no master", group);
+    const paxos::Replica& head = shard(master, group)->replica();
+    for (const paxos::Member& member : head.config().members()) {
+      Shard* replica = shard(member.id.node, group);
+      if (replica == nullptr) {
+        return fmt::format("group {}: node {} has no replica", group, member.id.node);
+      }
+      if (replica->replica().options().self != member.id) {
+        return fmt::format("group {}: node {} is not incarnation {}", group, member.id.node,
+                           member.id.incarnation);
+      }
+      if (replica->replica().applied() != head.commit() || !replica->serves_local()) {
+        return fmt::format("group {}: node {} has applied {} of {}{}{}", group, member.id.node,
+                           replica->replica().applied(), head.commit(),
+                           replica->replica().installing() ? ", installing" : "",
+                           replica->replica().suspect() ? ", suspect" : "");
+      }
+    }
+  }
+  return {};
+}
+
+std::string Cluster::CompareReplicas() {
+  for (const GroupId group : group_ids_) {
+    const NodeId master = MasterOf(group);
+    std::optional<uint64_t> blocks;
+    std::optional<uint64_t> state;
+    if (master == 0) return fmt::format("group {} has no master", group);
+    for (const paxos::Member& member : shard(master, group)->replica().config().members()) {
+      Shard* replica = shard(member.id.node, group);
+      if (replica == nullptr) continue;
+      const auto digest = At(member.id.node).engine->Digest(group);
+      if (!digest.ok()) return "digest: " + digest.status().ToString();
+      if (blocks && *blocks != *digest) {
+        return fmt::format("group {}: the blocks of node {} differ", group, member.id.node);
+      }
+      if (state && *state != replica->state().Digest()) {
+        return fmt::format("group {}: the state of node {} differs", group, member.id.node);
+      }
+      blocks = *digest;
+      state = replica->state().Digest();
+    }
+  }
+  return {};
+}
+
+}  // namespace hydra::sim

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Cluster: nodes of the real thing (daemon/node_core.h: consensus core, storage engine, sessions)
+// on simulated disks, clocks and a simulated network. Everything that the daemon does with threads
+// is an event here.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "base/sim_disk.h"
+#include "blockstore/engine.h"
+#include "daemon/node_core.h"
+#include "paxos/invariants.h"
+#include "tests/sim/network.h"
+#include "tests/sim/node_gate.h"
+#include "tests/sim/scheduler.h"
+#include "tests/sim/sim_clock.h"
+
+namespace hydra::sim {
+
+// What a seed draws once.
+struct Knobs {
+  unsigned nodes = 3;
+  unsigned groups = 2;
+  unsigned replicas = 3;
+  uint64_t segment_bytes = 512 * 1024;
+  uint64_t capacity_bytes = 0;
+  Nanos tick = 10 * kMillisecond;
+  Nanos disk_latency = 100'000;
+  unsigned lose_percent = 40;
+  unsigned garble_percent = 20;
+  EngineOptions engine;
+  paxos::LeaseTable::Options leases;
+  Shard::Options shard;
+  int64_t drift_ppm = 0;
+
+  std::string ToString() const;
+};
+Knobs DrawKnobs(Rng* rng, unsigned nodes);
+
+// Replies go back to whoever asked.
+using ReplyHandler = std::function<void(NodeId from, const ShardReply& reply)>;
+
+class Cluster {
+ public:
+  // A broken promise ends the run; the first one counts.
+  using FailureHandler = std::function<void(const std::string& what)>;
+
+  Cluster(Scheduler* scheduler, const Knobs& knobs, uint64_t seed);
+  ~Cluster();
+
+  void SetFailureHandler(FailureHandler handler) { on_failure_ = std::move(handler); }
+  void SetReplyHandler(ReplyHandler handler) { on_reply_ = std::move(handler); }
+  Network& network() { return network_; }
+  const Knobs& knobs() const { return knobs_; }
+  const std::vector<NodeId>& nodes() const { return node_ids_; }
+  const std::vector<GroupId>& groups() const { return group_ids_; }
+
+  // --- Life. ---
+  void CreateAll();  // stores and groups, on the first `replicas` nodes in turn
+  void Kill(NodeId node, bool power_loss);
+  void Boot(NodeId node);  // kills the node for good if its store cannot be opened
+  // An empty disk under the same node id. The groups it was in have to be told (Operator).
+  void Wipe(NodeId node);
+  bool alive(NodeId node) const;
+  bool broken(NodeId node) const;  // its store failed: only Wipe helps
+  void Pause(NodeId node);
+  void Resume(NodeId node);
+
+  // --- To ask and to tell. ---
+  NodeCore* core(NodeId node);  // null unless alive
+  SimDisk& disk(NodeId node);
+  SimClock& clock(NodeId node);
+  Shard* shard(NodeId node, GroupId group);
+  // The replica that serves this group as master, if any (the newest ballot's).
+  NodeId MasterOf(GroupId group);
+  void Submit(NodeId node, GroupId group, ShardRequest request);
+  // Runs `work` as an event of the node now, then lets the node act.
+  void Touch(NodeId node, const std::function<void(NodeCore*, Nanos now)>& work);
+  // The configuration chosen last that any live replica knows.
+  paxos::Config NewestConfig(GroupId group);
+
+  // Whether every live member of every group has applied the same, all that is known as chosen.
+  // If not, says what is missing.
+  std::string Unconverged();
+  // Compares blocks and state of all members; checkpoints. "" or what differs.
+  std::string CompareReplicas();
+
+  uint64_t checks() const { return checks_; }
+  uint64_t life(NodeId node) const;              // changes with every start
+  Instance HighestApplied(GroupId group) const;  // by any replica, ever
+
+ private:
+  struct Node;
+
+  Node& At(NodeId node) { return *nodes_.at(node); }
+  const Node& At(NodeId node) const { return *nodes_.at(node); }
+  Status OpenEngine(Node* node);
+  void ScheduleTick(Node* node);
+  void Act(Node* node);  // pumps and carries what came of it
+  void StartBatch(Node* node);
+  void StartJob(Node* node);
+  void Deliver(Node* node, const Packet& packet);
+  void CheckNode(Node* node);
+  void Died(Node* node);
+  void Fail(const std::string& what);
+
+  Scheduler* const scheduler_;
+  const Knobs knobs_;
+  Rng rng_;
+  Network network_;
+  std::vector<NodeId> node_ids_;
+  std::vector<GroupId> group_ids_;
+  std::map<NodeId, std::unique_ptr<Node>> nodes_;
+  FailureHandler on_failure_;
+  ReplyHandler on_reply_;
+  // (group, instance) -> checksum over all that was chosen up to there.
+  std::map<std::pair<GroupId, Instance>, uint64_t> chains_;
+  uint64_t checks_ = 0;
+};
+
+}  // namespace hydra::sim

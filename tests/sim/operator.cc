@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/operator.h"
+
+#include <algorithm>
+
+namespace hydra::sim {
+namespace {
+
+FaultAtlas::Members Voters(const std::vector<paxos::Member>& members) {
+  FaultAtlas::Members voters;
+  for (const paxos::Member& member : members) {
+    if (member.role == paxos::Role::kVoter) voters.insert(member.id.node);
+  }
+  return voters;
+}
+
+}  // namespace
+
+void Operator::Start() {
+  for (const GroupId group : cluster_->groups()) {
+    atlas_->AddGroup(group, Voters(cluster_->NewestConfig(group).members()));
+    incarnations_[group] = 1;
+  }
+  Round();
+}
+
+void Operator::Round() {
+  for (const GroupId group : cluster_->groups()) Look(group);
+  CheckRepaired();
+  scheduler_->After(static_cast<Nanos>(rng_.Between(50, 250)) * kMillisecond, {"operator"},
+                    [this] { Round(); });
+}
+
+void Operator::Look(GroupId group) {
+  const paxos::Config config = cluster_->NewestConfig(group);
+  if (config.members().empty()) return;
+  NoteConfig(group, config);
+  CreateMissing(group, config);
+  const NodeId master = cluster_->MasterOf(group);
+  if (master == 0 || cluster_->shard(master, group)->replica().config() != config) return;
+  if (Replace(group, master, config) || Promote(group, master, config)) return;
+  if (restless_ && rng_.Percent(3)) Move(group, master, config);
+}
+
+void Operator::NoteConfig(GroupId group, const paxos::Config& config) {
+  FaultAtlas::Members complete;
+  for (const paxos::Member& member : config.members()) {
+    Shard* shard = cluster_->shard(member.id.node, group);
+    if (shard == nullptr || shard->replica().options().self != member.id) continue;
+    if (shard->replica().applied() >= config.instance() && shard->serves_local() &&
+        !shard->replica().suspect()) {
+      complete.insert(member.id.node);
+    }
+  }
+  if (config.instance() > noted_[group]) {
+    noted_[group] = config.instance();
+    ++changes_;
+    atlas_->ConfigChosen(group, Voters(config.members()), complete);
+  }
+  for (const NodeId node : complete) atlas_->CaughtUp(group, node);
+}
+
+// A member whose replica is gone, is somebody else by now, or may not vote any more.
+bool Operator::Replace(GroupId group, NodeId master, const paxos::Config& config) {
+  for (const paxos::Member& member : config.members()) {
+    const NodeId node = member.id.node;
+    if (!cluster_->alive(node) || node == master) continue;
+    Shard* shard = cluster_->shard(node, group);
+    const bool lost = shard == nullptr;
+    if (!lost && !shard->replica().suspect()) continue;
+    if (!lost && shard->replica().options().self != member.id) continue;
+    // A learner that was just added gets its replica in CreateMissing.
+    if (lost && member.role == paxos::Role::kLearner) continue;
+    std::vector<paxos::Member> members = config.members();
+    for (paxos::Member& m : members) {
+      if (m.id == member.id) {
+        m = {{node, ++incarnations_[group]}, paxos::Role::kLearner};
+      }
+    }
+    return Propose(group, master, std::move(members));
+  }
+  return false;
+}
+
+bool Operator::Promote(GroupId group, NodeId master, const paxos::Config& config) {
+  for (const paxos::Member& member : config.members()) {
+    if (member.role != paxos::Role::kLearner) continue;
+    Shard* shard = cluster_->shard(member.id.node, group);
+    if (shard == nullptr || shard->replica().options().self != member.id ||
+        !shard->serves_local() || shard->replica().suspect()) {
+      continue;
+    }
+    std::vector<paxos::Member> members = config.members();
+    for (paxos::Member& m : members) {
+      if (m.id == member.id) m.role = paxos::Role::kVoter;
+    }
+    return Propose(group, master, std::move(members));
+  }
+  return false;
+}
+
+bool Operator::Move(GroupId group, NodeId master, const paxos::Config& config) {
+  std::vector<paxos::Member> members = config.members();
+  if (config.voters() > cluster_->knobs().replicas) {
+    const size_t victim = rng_.Below(members.size());
+    members.erase(members.begin() + static_cast<long>(victim));
+    return Propose(group, master, std::move(members));
+  }
+  std::vector<NodeId> spare;
+  for (const NodeId node : cluster_->nodes()) {
+    if (config.FindNode(node) == nullptr && cluster_->alive(node) &&
+        cluster_->shard(node, group) == nullptr) {
+      spare.push_back(node);
+    }
+  }
+  if (spare.empty()) return false;
+  members.push_back(
+      {{spare[rng_.Below(spare.size())], ++incarnations_[group]}, paxos::Role::kLearner});
+  return Propose(group, master, std::move(members));
+}
+
+bool Operator::Propose(GroupId group, NodeId master, std::vector<paxos::Member> members) {
+  if (Voters(members).empty() || atlas_->changing(group)) return false;
+  const paxos::Config config = cluster_->NewestConfig(group);
+  if (Voters(members) != Voters(config.members()) && !atlas_->BeginChange(group, Voters(members))) {
+    return false;
+  }
+  cluster_->Touch(master, [group, members](NodeCore* core, Nanos now) {
+    Shard* shard = core->shard(group);
+    if (shard != nullptr) shard->ChangeMembers(members, now).IgnoreError();
+  });
+  return true;
+}
+
+// A member without a replica gets one, as the catalogue would tell its node.
+void Operator::CreateMissing(GroupId group, const paxos::Config& config) {
+  for (const paxos::Member& member : config.members()) {
+    if (member.role != paxos::Role::kLearner || !cluster_->alive(member.id.node)) continue;
+    if (cluster_->shard(member.id.node, group) != nullptr) continue;
+    cluster_->Touch(member.id.node, [&](NodeCore* core, Nanos now) {
+      core->CreateGroup(group, 1, member.id.incarnation, {}, now).IgnoreError();
+    });
+  }
+}
+
+void Operator::CheckRepaired() {
+  const std::set<NodeId> damaged = atlas_->damaged();
+  for (const NodeId node : damaged) {
+    if (!wiped_.contains(node) || !cluster_->alive(node)) continue;
+    bool whole = true;
+    for (const GroupId group : cluster_->groups()) {
+      const paxos::Config config = cluster_->NewestConfig(group);
+      const paxos::Member* member = config.FindNode(node);
+      if (member == nullptr) continue;
+      Shard* shard = cluster_->shard(node, group);
+      whole = whole && shard != nullptr && shard->replica().options().self == member->id &&
+              member->role == paxos::Role::kVoter && shard->serves_local() &&
+              shard->replica().applied() >= config.instance();
+    }
+    if (!whole) continue;
+    atlas_->Repaired(node);
+    wiped_.erase(node);
+  }
+}
+
+}  // namespace hydra::sim

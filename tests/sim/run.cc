@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/run.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/logging.h"
+#include "tests/sim/chaos.h"
+#include "tests/sim/cluster.h"
+#include "tests/sim/fault_atlas.h"
+#include "tests/sim/linearizability.h"
+#include "tests/sim/operator.h"
+#include "tests/sim/workload.h"
+
+namespace hydra::sim {
+namespace {
+
+constexpr Nanos kStep = 100 * kMillisecond;
+constexpr Nanos kHealWithin = 120 * kSecond;  // of virtual time, after the last fault
+
+Workload::Options DrawWorkload(Rng* rng) {
+  Workload::Options options;
+  options.clients = static_cast<unsigned>(rng->Between(2, 6));
+  options.depth = static_cast<unsigned>(rng->Between(1, 4));
+  options.blocks = static_cast<unsigned>(rng->Between(6, 40));
+  options.loss_percent = static_cast<unsigned>(rng->Below(15));
+  options.twice_percent = static_cast<unsigned>(rng->Below(20));
+  options.think = static_cast<Nanos>(rng->Between(5, 60)) * kMillisecond;
+  options.patience = static_cast<Nanos>(rng->Between(200, 800)) * kMillisecond;
+  if (rng->Percent(30)) options.session_timeout = 2 * kSecond;
+  return options;
+}
+
+class Run {
+ public:
+  explicit Run(const RunOptions& options) : options_(options), rng_(options.seed) {}
+
+  RunResult Go() {
+    SetLogLevel(LogLevel::kOff);
+    SetSabotage(options_.sabotage);
+    if (options_.trace) scheduler_.trace().SetSink(options_.trace);
+    const Knobs knobs = DrawKnobs(&rng_, options_.nodes);
+    result_.knobs = knobs.ToString();
+    Cluster cluster(&scheduler_, knobs, rng_.Next());
+    FaultAtlas atlas(rng_.Next(), FaultAtlas::Mode::kNodes);
+    Operator op(&scheduler_, &cluster, &atlas, rng_.Next());
+    Workload workload(&scheduler_, &cluster, DrawWorkload(&rng_), rng_.Next());
+    Chaos chaos(&scheduler_, &cluster, &atlas, &op, rng_.Next());
+    const auto fail = [this](const std::string& what) { Fail(what); };
+    cluster.SetFailureHandler(fail);
+    workload.SetFailureHandler(fail);
+    cluster.SetReplyHandler(
+        [&](NodeId from, const ShardReply& reply) { workload.OnReply(from, reply); });
+
+    cluster.CreateAll();
+    op.Start();
+    workload.Start();
+    Until(scheduler_.now() + 2 * kSecond);
+    chaos.Start();
+    Until(scheduler_.now() + static_cast<Nanos>(rng_.Between(5, 25)) * kSecond);
+    chaos.StopAndHeal();
+    workload.SetReliable();
+    Until(scheduler_.now() + 2 * kSecond);
+    workload.StopIssuing();
+    Settle(&cluster, &op, &workload);
+    Check(&cluster, &workload);
+
+    result_.faults = chaos.faults();
+    result_.faults["network faults"] = cluster.network().counters().faults();
+    result_.faults["member changes"] = op.changes();
+    result_.simulated = scheduler_.now();
+    result_.trace_hash = scheduler_.trace().hash();
+    SetSabotage(std::nullopt);
+    return result_;
+  }
+
+ private:
+  void Fail(const std::string& what) {
+    if (!result_.ok) return;
+    result_.ok = false;
+    result_.failure = fmt::format("at {:.3f} s: {}\nlast events:\n{}",
+                                  static_cast<double>(scheduler_.now()) / kSecond, what,
+                                  scheduler_.trace().Tail());
+    scheduler_.RequestStop();
+  }
+
+  void Until(Nanos time) {
+    if (!result_.ok) return;
+    const Scheduler::Stop stop = scheduler_.RunUntil(time);
+    if (Scheduler::IsLimit(stop)) Fail(fmt::format("stopped: {}", Scheduler::StopName(stop)));
+  }
+
+  // Liveness: without faults, everything asked is answered and all replicas become equal.
+  void Settle(Cluster* cluster, Operator* op, Workload* workload) {
+    const Nanos deadline = scheduler_.now() + kHealWithin;
+    while (result_.ok) {
+      std::string missing;
+      if (workload->open() > 0) {
+        missing = workload->DescribeOpen();
+      } else if (!op->AllRepaired()) {
+        missing = "a lost disk is not replaced in all groups";
+      } else {
+        missing = cluster->Unconverged();
+      }
+      if (missing.empty()) return;
+      if (scheduler_.now() >= deadline) return Fail("does not recover: " + missing);
+      Until(scheduler_.now() + kStep);
+    }
+  }
+
+  void Check(Cluster* cluster, Workload* workload) {
+    result_.operations_checked = workload->finished();
+    if (result_.ok) {
+      const std::string differ = cluster->CompareReplicas();
+      if (!differ.empty()) Fail(differ);
+    }
+    if (result_.ok) {
+      const std::string stale = workload->CheckSeen();
+      if (!stale.empty()) Fail(stale);
+    }
+    if (!result_.ok) return;
+    const CheckResult checked = CheckLinearizable(workload->history());
+    if (!checked.ok) Fail("not linearizable: " + checked.explanation);
+  }
+
+  const RunOptions options_;
+  Rng rng_;
+  Scheduler scheduler_;
+  RunResult result_;
+};
+
+}  // namespace
+
+RunResult RunSeed(const RunOptions& options) { return Run(options).Go(); }
+
+}  // namespace hydra::sim
