@@ -208,6 +208,7 @@ class Shard {
   // shard_client.cc
   void OnMastership(Nanos now);
   void LoseMastership();
+  void DropUnproposed();
   void BecomeReadyIfApplied(Nanos now);
   void Mutate(ShardRequest request, Nanos now, bool locked);
   void Resolve(uint64_t ticket, Nanos now);

@@ -42,7 +42,7 @@ void Shard::OnMastership(Nanos now) {
     return;
   }
   if (!replica_->serving() || ready_) return;
-  ready_at_ = replica_->commit();
+  ready_at_ = replica_->last();
   BecomeReadyIfApplied(now);
 }
 
@@ -66,6 +66,15 @@ void Shard::LoseMastership() {
     }
   }
   proposed_.clear();
+  DropUnproposed();
+  locks_.Clear();
+  for (const auto& [ticket, waiting] : waiting_) Answer(waiting.request, ShardAnswer::kNotMaster);
+  waiting_.clear();
+  resolving_.clear();
+  order_.Clear();
+}
+
+void Shard::DropUnproposed() {
   for (const auto* list : {&building_, &held_proposed_}) {
     for (const Proposed& operation : *list) {
       AnswerId(operation.request, ShardAnswer::kNotMaster, {});
@@ -77,11 +86,6 @@ void Shard::LoseMastership() {
   builder_ = EntryBuilder(block_pages_);
   held_.reset();
   held_proposed_.clear();
-  locks_.Clear();
-  for (const auto& [ticket, waiting] : waiting_) Answer(waiting.request, ShardAnswer::kNotMaster);
-  waiting_.clear();
-  resolving_.clear();
-  order_.Clear();
 }
 
 // --- Mutations ----------------------------------------------------------------------------------
@@ -244,6 +248,8 @@ void Shard::Compared(ShardRequest request, const ReadResult& found, Nanos now) {
 
 // Gives the request a place in the entry being built, and decides it.
 void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
+  // What was built before has to be proposed first: the order of decisions is that of the log.
+  if (held_ != nullptr) return Answer(request, ShardAnswer::kBusy);
   // A session's id is its entry's instance: it comes alone, so that nothing else depends on it.
   const bool alone = request.context.kind == RequestKind::kOpenSession;
   if (alone && !builder_.empty() && !FlushBuilder(now)) {
@@ -302,16 +308,12 @@ bool Shard::FlushBuilder(Nanos now) {
   const Result<Instance> instance = replica_->Propose(*meta, held_, now);
   if (!instance.ok()) {
     if (instance.status().code() == Code::kBusy) return false;
-    // Handing over, or not master any more: what was decided is void.
-    for (const Proposed& operation : held_proposed_) {
-      AnswerId(operation.request, ShardAnswer::kNotMaster, {});
-      if (operation.lock != 0) ReleaseLock(operation.lock, now);
-    }
-    held_.reset();
-    held_proposed_.clear();
+    // Handing over, or not master any more: what was decided and not proposed is void. If it goes
+    // on being master, decisions start anew when everything proposed is applied.
+    DropUnproposed();
     ready_ = false;
     ready_at_ = replica_->last();
-    return true;
+    return false;
   }
   for (const Operation& op : held_->entry.operations) {
     ForEachRange(op, block_pages_,

@@ -219,7 +219,7 @@ void Cluster::Boot(NodeId id) {
   if (!opened.ok()) {
     // Nothing but damage may keep a store from opening; the run asks which it was.
     scheduler_->Note({"does not open", id}, opened.ToString());
-    node.broken = true;
+    node.broken = node.disk->powered();
     return;
   }
   NodeCore::Options options;
@@ -234,7 +234,7 @@ void Cluster::Boot(NodeId id) {
   if (!started.ok()) {
     scheduler_->Note({"does not start", id}, started.ToString());
     Died(&node);
-    node.broken = true;
+    node.broken = node.disk->powered();
     return;
   }
   node.before.clear();

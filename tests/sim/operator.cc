@@ -137,8 +137,9 @@ void Operator::CreateMissing(GroupId group, const paxos::Config& config) {
   for (const paxos::Member& member : config.members()) {
     if (member.role != paxos::Role::kLearner || !cluster_->alive(member.id.node)) continue;
     if (cluster_->shard(member.id.node, group) != nullptr) continue;
-    cluster_->Touch(member.id.node, [&](NodeCore* core, Nanos now) {
-      core->CreateGroup(group, 1, member.id.incarnation, {}, now).IgnoreError();
+    cluster_->Touch(member.id.node, [group, id = member.id](NodeCore* core, Nanos now) {
+      if (core->shard(group) != nullptr) return;
+      core->CreateGroup(group, 1, id.incarnation, {}, now).IgnoreError();
     });
   }
 }

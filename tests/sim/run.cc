@@ -104,7 +104,9 @@ class Run {
         missing = cluster->Unconverged();
       }
       if (missing.empty()) return;
-      if (scheduler_.now() >= deadline) return Fail("does not recover: " + missing);
+      if (scheduler_.now() >= deadline) {
+        return Fail(fmt::format("does not recover: {} ({})", missing, cluster->Unconverged()));
+      }
       Until(scheduler_.now() + kStep);
     }
   }
