@@ -187,11 +187,15 @@ Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highes
   highest_ = std::max(highest_, highest);
   // A segment that a dead process opened may have its name only in the cache.
   HYDRA_RETURN_IF_ERROR(options_.fs->SyncDirectory(options_.dir));
+  const SegmentNumber newest_at_start =
+      std::max(start.lanes[kLogLane].segment, start.lanes[kRelocationLane].segment);
+  bool segment_lost = false;
   std::map<SegmentNumber, SegmentHeader> headers;
   for (auto& [number, segment] : segments_) {
     auto header = DescribeSegment(number);
     if (!header.ok()) {
       segment.unreadable = true;
+      segment_lost = segment_lost || number > newest_at_start;
       continue;
     }
     segment.lane = header->lane;
@@ -208,7 +212,8 @@ Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highes
     headers.emplace(number, *header);
   }
 
-  StreamScanner scanner(options_.store, table(), std::move(headers), segment_pages_, start);
+  StreamScanner scanner(options_.store, table(), std::move(headers), segment_pages_, start,
+                        segment_lost);
   HYDRA_RETURN_IF_ERROR(scanner.Run(sink));
   durable_ = scanner.end();
   report->torn = scanner.torn();

@@ -104,12 +104,20 @@ std::optional<BatchHeader> FindBatch(const Uuid& store, const SegmentTable& tabl
 
 StreamScanner::StreamScanner(const Uuid& store, SegmentTableRef table,
                              std::map<SegmentNumber, SegmentHeader> segments,
-                             uint32_t segment_pages, const StreamPosition& start)
+                             uint32_t segment_pages, const StreamPosition& start, bool segment_lost)
     : store_(store),
       table_(std::move(table)),
       segments_(std::move(segments)),
       segment_pages_(segment_pages),
-      position_(start) {}
+      position_(start),
+      segment_lost_(segment_lost) {}
+
+bool StreamScanner::IsWhole(SegmentNumber segment) const {
+  const auto found = table_->find(segment);
+  if (found == table_->end()) return false;
+  const auto size = found->second->direct->Size();
+  return size.ok() && *size >= uint64_t{segment_pages_} * kPageSize;
+}
 
 SegmentNumber StreamScanner::NextSegment(uint32_t lane, SegmentNumber after) const {
   for (auto it = segments_.upper_bound(after); it != segments_.end(); ++it) {
@@ -125,18 +133,15 @@ StreamScanner::Place StreamScanner::LookAt(const StreamPosition::Cursor& cursor,
   auto batch = ReadBatchHeader(store_, *table_, segment_pages_, cursor.segment, cursor.page);
   if (batch.ok()) {
     if (batch->header.number == number) place.batch = std::move(*batch);
-  } else if (batch.status().code() == Code::kIoError || !table_->contains(cursor.segment)) {
-    place.readable = false;
   } else {
-    // A file that ends early is not the same as a page that holds no header.
-    auto size = table_->at(cursor.segment)->direct->Size();
-    place.readable = size.ok() && *size >= uint64_t{segment_pages_} * kPageSize;
+    place.readable = batch.status().code() != Code::kIoError && IsWhole(cursor.segment);
   }
   return place;
 }
 
 StreamScanner::Place StreamScanner::Look(uint64_t number) {
   Place best;
+  best.readable = !segment_lost_;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     StreamPosition::Cursor& cursor = position_.lanes[lane];
     // Once a segment was opened for batch n, what stands at the old cursor is a leftover of an n
@@ -209,7 +214,8 @@ Result<bool> StreamScanner::Settle(bool successor, bool impostor, BatchSink* sin
   if (!successor) {
     const Status payload = VerifyPayload(*table_, pending.batch);
     evidence.payload_valid = payload.ok();
-    evidence.readable = payload.code() != Code::kIoError;
+    evidence.readable =
+        payload.code() != Code::kIoError && IsWhole(pending.batch.header.segment) && !segment_lost_;
   }
   const BatchVerdict verdict = Judge(evidence);
   if (verdict == BatchVerdict::kTorn || verdict == BatchVerdict::kTornAfterGap) {

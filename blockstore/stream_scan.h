@@ -63,10 +63,11 @@ class BatchSink {
 class StreamScanner {
  public:
   // `segments` gives what each segment's header page says (a segment whose header is rotten is
-  // described by the first valid batch in it).
+  // described by the first valid batch in it). `segment_lost`: a segment opened after `start`
+  // cannot be described at all, so that no end of the stream can be trusted.
   StreamScanner(const Uuid& store, SegmentTableRef table,
                 std::map<SegmentNumber, SegmentHeader> segments, uint32_t segment_pages,
-                const StreamPosition& start);
+                const StreamPosition& start, bool segment_lost);
 
   Status Run(BatchSink* sink);
 
@@ -103,6 +104,8 @@ class StreamScanner {
   // Whether a segment was opened for batch `number` or a later one: the batches before it were
   // whole then.
   bool OpenedFor(uint64_t number) const;
+  // A segment's file has its full length before it gets its name: a shorter one was damaged.
+  bool IsWhole(SegmentNumber segment) const;
   SegmentNumber NextSegment(uint32_t lane, SegmentNumber after) const;
   // Decides about the batch looked at before; false if the stream ends with it.
   Result<bool> Settle(bool successor, bool impostor, BatchSink* sink);
@@ -113,6 +116,7 @@ class StreamScanner {
   std::map<SegmentNumber, SegmentHeader> segments_;
   uint32_t segment_pages_;
   StreamPosition position_;
+  bool segment_lost_;
   std::optional<Pending> pending_;
   uint64_t lost_from_ = 0;  // first batch of the gap that is open, 0 if none
   uint32_t cut_generation_ = 0;

@@ -80,7 +80,7 @@ struct ReplayInput {
   std::vector<uint64_t> segment_firsts;  // first batches named by valid segment headers, sorted
 };
 
-// What was not a plain accept (row 6).
+// What was not a plain accept (row 7).
 struct Decision {
   int row = 0;
   Verdict verdict = Verdict::kEnd;

@@ -273,7 +273,7 @@ TEST(VerifyStream, RottenPayloadBehindTheCheckpointWithASuccessorIsRow7) {
   store.FlipPage(1, store.b6.payload_page + 1);
   const VerifyReport report = store.Verify();
   EXPECT_THAT(Findings(report), ElementsAre(At("payload", 1, store.b6.payload_page + 1)));
-  EXPECT_THAT(Rows(report), ElementsAre(7));
+  EXPECT_THAT(Rows(report), ElementsAre(8));
   EXPECT_EQ(report.replay.accepted, 3u);
 }
 
@@ -282,7 +282,7 @@ TEST(VerifyStream, LastBatchOfALaneIsNotTornIfTheOtherLaneWentOn) {
   store.FlipPage(2, store.b7.payload_page);  // the last of its segment, but b8 follows
   const VerifyReport report = store.Verify();
   EXPECT_THAT(Findings(report), ElementsAre(At("payload", 2, store.b7.payload_page)));
-  EXPECT_THAT(Rows(report), ElementsAre(7));
+  EXPECT_THAT(Rows(report), ElementsAre(8));
   EXPECT_FALSE(report.replay.torn);
 }
 
@@ -313,7 +313,7 @@ TEST(VerifyStream, TornPayloadAtTheEndIsRow8AndClean) {
   store.FlipPage(1, store.b8.payload_page);
   const VerifyReport report = store.Verify();
   EXPECT_THAT(Findings(report), IsEmpty());
-  EXPECT_THAT(Rows(report), ElementsAre(8));
+  EXPECT_THAT(Rows(report), ElementsAre(9));
   EXPECT_TRUE(report.replay.torn);
   EXPECT_EQ(report.replay.torn_page, store.b8.page);
   EXPECT_EQ(report.replay.next_batch, 8u);
@@ -347,7 +347,7 @@ TEST(VerifyStream, UnreadablePayloadAtTheEndIsRow9AndNeverTorn) {
   fs.Break(store.SegmentPath(1), store.b8.payload_page);
   const VerifyReport report = store.Verify(&fs);
   EXPECT_THAT(Findings(report), ElementsAre(At("payload", 1, store.b8.payload_page)));
-  EXPECT_THAT(Rows(report), ElementsAre(9));
+  EXPECT_THAT(Rows(report), ElementsAre(10));
   EXPECT_FALSE(report.replay.torn);
   EXPECT_EQ(report.replay.next_batch, 9u);
 }
@@ -390,7 +390,7 @@ TEST(VerifyStream, ImpostorBehindTheCheckpointBreaksTheChainOfItsSuccessor) {
       InLane(0).Accept(1, 4, {WriteOp(8, {Block(18), Block(20)})}, Block(18) + Block(20), 3));
   const VerifyReport report = store.Verify();
   EXPECT_THAT(Findings(report), ElementsAre(At("gap", 2, store.b7.page)));
-  EXPECT_THAT(Rows(report), ElementsAre(10));
+  EXPECT_THAT(Rows(report), ElementsAre(11));
   EXPECT_TRUE(report.replay.gap);
 }
 
