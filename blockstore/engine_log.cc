@@ -406,12 +406,9 @@ std::vector<LogEntryInfo> EngineImpl::LogEntries(GroupId id, Instance from, Inst
   std::vector<LogEntryInfo> entries;
   const auto found = groups_.find(id);
   if (found == groups_.end()) return entries;
-  const LogIndex& log = found->second.log;
-  const Instance last = std::min(to, log.last());
-  for (Instance i = std::max(from, log.truncated() + 1); i <= last; ++i) {
-    if (const LogIndex::Slot* slot = log.Find(i))
-      entries.push_back({i, slot->ballot, slot->faulty});
-  }
+  found->second.log.ForEach(from, to, [&](Instance instance, const LogIndex::Slot& slot) {
+    entries.push_back({instance, slot.ballot, slot.faulty});
+  });
   return entries;
 }
 
