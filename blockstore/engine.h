@@ -269,6 +269,9 @@ class Engine {
   virtual std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const = 0;
   // Turns references back into data. kNotFound: truncated or never accepted. kCorruption: faulty.
   virtual Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) = 0;
+  // The same without the payload, which is not looked at: what was accepted, and in which ballot,
+  // is known although the payload may be rotten.
+  virtual Result<AcceptRecord> ReadLogRecord(GroupId group, Instance instance) = 0;
 
   // --- The state machine. ---------------------------------------------------------------------
   // Applies `instance` = applied + 1, which was accepted here in `ballot` (queued is enough).

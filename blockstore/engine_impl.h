@@ -121,6 +121,7 @@ class EngineImpl final : public Engine, private BatchSink {
   std::vector<GroupId> Groups() const override;
   std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const override;
   Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) override;
+  Result<AcceptRecord> ReadLogRecord(GroupId group, Instance instance) override;
   Status Apply(GroupId group, Instance instance, const Ballot& ballot) override;
   Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) override;
   Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) override;
@@ -176,6 +177,13 @@ class EngineImpl final : public Engine, private BatchSink {
   void IndexEntry(Group* group, const LiveEntry& entry);
   void DropGroupState(GroupId group);
   std::string SealNote();
+  struct PagesOf {
+    uint32_t first = 0;
+    uint32_t count = 0;
+  };
+  Result<LogIndex::Slot*> FindSlot(Group* group, Instance instance);
+  Result<AcceptRecord> ReadRecordHead(Group* group, Instance instance, const LogIndex::Slot& slot,
+                                      PagesOf* payload);
   Result<LogEntry> ReadRecord(Group* group, Instance instance, const LogIndex::Slot& slot);
 
   // engine_apply.cc

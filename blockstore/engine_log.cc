@@ -412,14 +412,17 @@ std::vector<LogEntryInfo> EngineImpl::LogEntries(GroupId id, Instance from, Inst
   return entries;
 }
 
+Result<LogIndex::Slot*> EngineImpl::FindSlot(Group* group, Instance instance) {
+  LogIndex::Slot* slot = group->log.Find(instance);
+  if (slot != nullptr) return slot;
+  return Status::NotFound(
+      fmt::format("group {}: instance {} was not accepted here, or is truncated (up to {})",
+                  group->id, instance, group->log.truncated()));
+}
+
 Result<LogEntry> EngineImpl::ReadLogEntry(GroupId id, Instance instance) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
-  LogIndex::Slot* slot = group->log.Find(instance);
-  if (slot == nullptr) {
-    return Status::NotFound(
-        fmt::format("group {}: instance {} was not accepted here, or is truncated (up to {})", id,
-                    instance, group->log.truncated()));
-  }
+  HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
   auto entry = ReadRecord(group, instance, *slot);
   if (entry.status().code() == Code::kCorruption) {
     slot->faulty = true;
@@ -428,33 +431,49 @@ Result<LogEntry> EngineImpl::ReadLogEntry(GroupId id, Instance instance) {
   return entry;
 }
 
-Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance,
-                                        const LogIndex::Slot& slot) {
-  const SegmentTable& table = *volume_->table();
+Result<AcceptRecord> EngineImpl::ReadLogRecord(GroupId id, Instance instance) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
+  PagesOf payload;
+  auto record = ReadRecordHead(group, instance, *slot, &payload);
+  if (record.status().code() == Code::kCorruption) slot->faulty = true;
+  return record;
+}
+
+Result<AcceptRecord> EngineImpl::ReadRecordHead(Group* group, Instance instance,
+                                                const LogIndex::Slot& slot, PagesOf* payload) {
   const std::string what = fmt::format("group {} instance {}", group->id, instance);
-  auto batch = ReadBatchHeader(identity_.store, table, volume_->segment_pages(), slot.segment,
-                               slot.batch_page);
+  auto batch = ReadBatchHeader(identity_.store, *volume_->table(), volume_->segment_pages(),
+                               slot.segment, slot.batch_page);
   if (!batch.ok()) return batch.status().WithContext(what);
   for (size_t i = 0; i < batch->records.size(); ++i) {
     if (batch->records[i].offset != slot.record_offset) continue;
-    LogEntry entry;
-    HYDRA_ASSIGN_OR_RETURN(entry.record, DecodeAccept(batch->records[i]));
-    if (entry.record.group != group->id || entry.record.instance != instance ||
-        entry.record.ballot != slot.ballot) {
+    HYDRA_ASSIGN_OR_RETURN(AcceptRecord record, DecodeAccept(batch->records[i]));
+    if (record.group != group->id || record.instance != instance || record.ballot != slot.ballot) {
       return Status::Corruption(what + ": another record stands in its place");
     }
-    const uint32_t pages = batch->records[i].payload_pages;
-    if (pages == 0) return entry;
-    Buffer data = Buffer::Allocate(size_t{pages} * kPageSize);
-    HYDRA_RETURN_IF_ERROR(ReadPagesDirect(table, slot.segment, batch->PayloadPage(i), data.span()));
-    entry.payload.push_back({data, 0, data.size()});
-    if (entry.record.understood &&
-        !CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
-      return Status::Corruption(what + ": its payload is rotten");
-    }
-    return entry;
+    *payload = {batch->PayloadPage(i), batch->records[i].payload_pages};
+    return record;
   }
   return Status::Corruption(what + ": its record is not in its batch");
+}
+
+Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance,
+                                        const LogIndex::Slot& slot) {
+  LogEntry entry;
+  PagesOf payload;
+  HYDRA_ASSIGN_OR_RETURN(entry.record, ReadRecordHead(group, instance, slot, &payload));
+  if (payload.count == 0) return entry;
+  Buffer data = Buffer::Allocate(size_t{payload.count} * kPageSize);
+  HYDRA_RETURN_IF_ERROR(
+      ReadPagesDirect(*volume_->table(), slot.segment, payload.first, data.span()));
+  entry.payload.push_back({data, 0, data.size()});
+  if (entry.record.understood &&
+      !CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
+    return Status::Corruption(
+        fmt::format("group {} instance {}: its payload is rotten", group->id, instance));
+  }
+  return entry;
 }
 
 }  // namespace hydra
