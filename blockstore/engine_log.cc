@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "base/logging.h"
 #include "blockstore/engine_impl.h"
+#include "blockstore/payload.h"
 
 namespace hydra {
 namespace {
@@ -18,37 +18,12 @@ namespace {
 constexpr size_t kMaxOpaqueBytes = 16u << 10;
 
 Status CheckPayload(const Entry& entry, const Payload& payload, uint32_t block_pages) {
-  uint64_t bytes = 0;
-  for (const BufferSlice& slice : payload) {
-    if (slice.length == 0 || slice.length % kPageSize != 0 || slice.offset % kPageSize != 0 ||
-        slice.offset + slice.length > slice.buffer.size()) {
-      return Status::InvalidArgument("payload slices must be whole, aligned pages");
-    }
-    bytes += slice.length;
-  }
-  const uint64_t expected = uint64_t{entry.PayloadPages()} * kPageSize;
-  if (bytes != expected) {
-    return Status::InvalidArgument(
-        fmt::format("{} bytes of payload for {} bytes of blocks", bytes, expected));
-  }
-  // A block may be spread over slices, so its CRC is continued from one to the next.
-  size_t slice = 0;
-  size_t used = 0;
+  HYDRA_RETURN_IF_ERROR(CheckSlices(payload, uint64_t{entry.PayloadPages()} * kPageSize));
+  PayloadWalk walk(payload);
   for (const Operation& op : entry.operations) {
     if (op.kind != OpKind::kWrite) continue;
     for (size_t i = 0; i < op.crcs.size(); ++i) {
-      size_t left = size_t{block_pages} * kPageSize;
-      uint32_t crc = 0;
-      while (left > 0) {
-        const size_t piece = std::min(left, payload[slice].length - used);
-        crc = Crc32c(payload[slice].data() + used, piece, crc);
-        left -= piece;
-        used += piece;
-        if (used == payload[slice].length) {
-          ++slice;
-          used = 0;
-        }
-      }
+      const uint32_t crc = walk.Next(size_t{block_pages} * kPageSize);
       if (crc != op.crcs[i]) {
         return Status::InvalidArgument(fmt::format(
             "block {}: the payload's checksum is {:08x}, the entry says {:08x}. It was damaged on "
@@ -150,7 +125,7 @@ Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, E
     return Status::FailedPrecondition(fmt::format(
         "instance {} of group {} is applied already (up to {})", instance, id, group->applied));
   }
-  if (instance > group->stable + kMaxOpenInstances) {
+  if (!group->MayBeOpen(instance)) {
     return Status::FailedPrecondition(
         fmt::format("instance {} of group {} is more than {} beyond what is applied ({}); catch up "
                     "first",
@@ -298,6 +273,10 @@ void EngineImpl::Complete(PendingRecord pending, const Placement& placement,
     case RecordType::kGroup:
       if (pending.action == GroupAction::kDrop) DropGroupState(pending.group);
       break;
+    case RecordType::kInstall:
+    case RecordType::kChunk:
+      if (group != nullptr) CompleteInstall(group, pending, placement);
+      break;
     case RecordType::kCheckpoint:
     case RecordType::kStable: break;
   }
@@ -393,6 +372,9 @@ Result<GroupInfo> EngineImpl::Info(GroupId id) const {
   info.halted = group.halted;
   info.horizon = group.horizon;
   info.data_blocks = map_->extents(id).data_blocks();
+  info.installing = group.install.active();
+  info.install = group.install;
+  info.mixed_until = group.mixed_until;
   return info;
 }
 
