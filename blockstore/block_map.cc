@@ -78,7 +78,11 @@ void BlockMap::Erase(GroupId group, Lba lba, BlockKind kind, Version version) {
 void BlockMap::ZeroExtent(GroupId group, Extent extent, Version version) {
   GroupMap& map = groups_.at(group);
   const uint32_t blocks = map.extents.blocks_per_extent();
-  for (uint32_t i = 0; i < blocks; ++i) active_->rows.erase({group, extent * blocks + i});
+  for (uint32_t i = 0; i < blocks; ++i) {
+    const auto row = active_->rows.find({group, extent * blocks + i});
+    // A deletion may be newer, if an install brought it.
+    if (row != active_->rows.end() && row->second.version < version) active_->rows.erase(row);
+  }
   active_->zeroed[{group, extent}] = version;
   map.extents.ClearExtent(extent, [&](SegmentNumber segment) { Released(map, segment); });
 }
@@ -143,6 +147,33 @@ Result<MapRow> BlockMap::Lookup(GroupId group, Lba lba) const {
     case Where::kStored: break;
   }
   return GetStored(group, lba);
+}
+
+Result<Version> BlockMap::ZeroedAt(GroupId group, Extent extent) const {
+  const BlockKey key{group, extent};
+  for (const Generation* generation :
+       {const_cast<const Generation*>(active_.get()), frozen_.get()}) {
+    if (generation == nullptr) continue;
+    const auto found = generation->zeroed.find(key);
+    if (found != generation->zeroed.end()) return found->second;
+  }
+  auto value = store_->Get(ExtentRowKey(group, extent));
+  if (value.status().code() == Code::kNotFound) return Version{0};
+  if (!value.ok()) return value.status();
+  return ParseExtentRow(*value);
+}
+
+Result<MapRow> BlockMap::Newest(GroupId group, Lba lba) const {
+  const BlockKey block{group, lba};
+  const BlockKey extent{group, lba / groups_.at(group).extents.blocks_per_extent()};
+  MapRow scratch;
+  const MapRow* found = FindIn(*active_, block, extent, &scratch);
+  if (found == nullptr && frozen_) found = FindIn(*frozen_, block, extent, &scratch);
+  if (found != nullptr) return *found;
+  HYDRA_ASSIGN_OR_RETURN(MapRow row, GetStored(group, lba));
+  HYDRA_ASSIGN_OR_RETURN(const Version zeroed, ZeroedAt(group, extent.number));
+  if (zeroed > row.version) row = MapRow{zeroed, {}, BlockKind::kZero, false};
+  return row;
 }
 
 Version BlockMap::OverlayVersion(GroupId group, Lba lba) const {

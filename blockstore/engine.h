@@ -31,6 +31,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "base/uuid.h"
+#include "blockstore/install.h"
 #include "blockstore/record.h"
 #include "blockstore/types.h"
 
@@ -139,12 +140,19 @@ struct GroupInfo {
   Instance last = 0;         // highest accepted instance (durable)
   Ballot promised;           // durable hard state
   std::string opaque;        // durable hard state, the caller's part
-  std::string state;         // of the layers above, at the recovered checkpoint (not updated later)
+  std::string state;         // of the layers above, as of the last checkpoint or install
   Instance state_at = 0;     // the instance `state` belongs to
   bool suspect = false;      // lost records to rot: must not vote until readmitted
   bool halted = false;       // met an operation it does not know: upgrade this node
   Version horizon = 0;       // changes up to here can no longer be scanned
   uint64_t data_blocks = 0;  // mapped with payload
+  // The blocks are being replaced by a peer's: nobody may be served from them, and nothing is
+  // applied. Survives restarts until InstallFinish.
+  bool installing = false;
+  InstallProgress install;
+  // After an install: blocks may show changes up to this instance. Serve nobody until it is
+  // applied; 0 if it is.
+  Instance mixed_until = 0;
 };
 
 struct LogEntryInfo {
@@ -187,6 +195,7 @@ struct EngineStats {
   uint64_t batches = 0;  // written since open
   uint64_t batch_bytes = 0;
   uint64_t payload_bytes = 0;    // of client entries
+  uint64_t installed_bytes = 0;  // payload taken in from peers' images and deltas
   uint64_t relocated_bytes = 0;  // payload moved by vacuum
   uint64_t zero_fill_bytes = 0;  // written into fresh spares
   uint64_t checkpoints = 0;
@@ -269,11 +278,15 @@ class Engine {
   virtual std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const = 0;
   // Turns references back into data. kNotFound: truncated or never accepted. kCorruption: faulty.
   virtual Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) = 0;
+  // The same without the payload, which is not looked at: what was accepted, and in which ballot,
+  // is known although the payload may be rotten.
+  virtual Result<AcceptRecord> ReadLogRecord(GroupId group, Instance instance) = 0;
 
   // --- The state machine. ---------------------------------------------------------------------
   // Applies `instance` = applied + 1, which was accepted here in `ballot` (queued is enough).
   // Never reads block data, never waits. kBusy: the overlay is full, or a checkpoint is about to
   // begin and the entry is not durable yet. kUnsupported: the group is halted.
+  // kFailedPrecondition: also while an install is under way.
   virtual Status Apply(GroupId group, Instance instance, const Ballot& ballot) = 0;
 
   virtual Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) = 0;
@@ -295,6 +308,33 @@ class Engine {
   // A sum of hashes over (lba, version, kind, CRC) of all data blocks: equal on replicas at equal
   // applied instance. Checkpoints first (it reads the map): slow, for tests and scrub.
   virtual Result<uint64_t> Digest(GroupId group) = 0;
+
+  // --- Installing a peer's blocks. ------------------------------------------------------------
+  // For a replica whose peers no longer have the log entries it lacks. Between InstallBegin and
+  // InstallFinish `applied` stands still, Apply is refused, Accept and SaveHardState go on. Each
+  // call is durable when its token completes; one at a time per group (kBusy until then). After a
+  // crash GroupInfo says where to go on: with the chunk behind `install.cursor`, or, if
+  // `install.restart` is set, from InstallBegin. Chunks may come from different peers.
+  //
+  // Begins, or begins again (the cursor goes back to the start; what was taken in stays, and is
+  // compared by version). `floor`: the install will lead to this instance or a later one; the first
+  // chunk's `as_of` will do. Instances above it can be accepted however far they are ahead.
+  virtual Status InstallBegin(GroupId group, InstallMode mode, Instance floor, uint64_t token) = 0;
+  // Takes in a chunk. Everything in it is checked before anything is queued: kInvalidArgument if it
+  // makes no sense, is damaged or does not follow the chunk before; kFailedPrecondition if a row
+  // without payload is not what this replica has (ask for it with payload). Rows apply by version:
+  // one that is not newer than what is here changes nothing. Looks rows up in the map, so it may
+  // wait for LevelDB, as Apply never does. Payload: that of data rows without `same`, in order.
+  virtual Status InstallChunk(GroupId group, const ImageChunk& chunk, Payload payload,
+                              uint64_t token) = 0;
+  // After the last chunk. From then on applied = stable = truncated = `applied`, which is between
+  // the floor and the install's `as_of`; entries above it stay accepted and can be applied. `state`
+  // is that of the layers above at `applied`.
+  virtual Status InstallFinish(GroupId group, Instance applied, std::string state,
+                               uint64_t token) = 0;
+  // Gives the attempt up. If no chunk was ever taken in, the group goes on as if nothing had been;
+  // otherwise it stays `installing` until a later install is finished.
+  virtual Status InstallAbort(GroupId group, uint64_t token) = 0;
 
   // --- Background work. -----------------------------------------------------------------------
   // The next job to run, or null. Several (of different kinds) may be out at once.

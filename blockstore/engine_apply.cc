@@ -34,6 +34,10 @@ bool Touches(const Operation& op, Lba lba, Extent extent) {
 
 Status EngineImpl::Apply(GroupId id, Instance instance, const Ballot& ballot) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  if (group->installing()) {
+    return Status::FailedPrecondition(
+        fmt::format("group {}: its blocks are being installed; nothing is applied meanwhile", id));
+  }
   if (instance != group->applied + 1) {
     return Status::FailedPrecondition(fmt::format(
         "group {}: instance {} cannot be applied after {}", id, instance, group->applied));
@@ -92,6 +96,11 @@ void EngineImpl::FoldStable(Group* group) {
       volume_->RemoveOpen(slot->segment, slot->payload_pages);
     }
     group->live.erase(entry->instance);
+    group->state_installed = false;
+  }
+  if (group->mixed_until != 0 && group->stable >= group->mixed_until) {
+    group->mixed_until = 0;
+    group->ahead.Clear();
   }
   const Instance kept = options_.log_entries_kept;
   if (group->stable > kept && group->log.truncated() < group->stable - kept) {
@@ -99,7 +108,12 @@ void EngineImpl::FoldStable(Group* group) {
   }
 }
 
+// What an install brought in a newer version stays as it is.
 void EngineImpl::ApplyToMap(Group* group, const LiveEntry& entry) {
+  const bool ahead = !group->ahead.empty();
+  const auto newer = [&](Lba lba, Version version) {
+    return ahead && group->ahead.IsNewer(lba, lba / group->blocks_per_extent(), version);
+  };
   uint32_t page = entry.placement.payload_page;
   for (size_t i = 0; i < entry.entry.operations.size(); ++i) {
     const Operation& op = entry.entry.operations[i];
@@ -109,22 +123,40 @@ void EngineImpl::ApplyToMap(Group* group, const LiveEntry& entry) {
       case OpKind::kOpaque: break;
       case OpKind::kWrite:
         for (size_t b = 0; b < op.crcs.size(); ++b) {
-          map_->Write(group->id, op.lba + b, version,
-                      Reference{entry.placement.segment, page, op.crcs[b]});
+          if (!newer(op.lba + b, version)) {
+            map_->Write(group->id, op.lba + b, version,
+                        Reference{entry.placement.segment, page, op.crcs[b]});
+          }
           page += op.block_pages;
         }
         break;
       case OpKind::kZero:
       case OpKind::kUnmap:
         for (uint64_t b = 0; b < op.count; ++b) {
+          if (newer(op.lba + b, version)) continue;
           map_->Erase(group->id, op.lba + b,
                       op.kind == OpKind::kZero ? BlockKind::kZero : BlockKind::kUnmapped, version);
         }
         break;
       case OpKind::kZeroExtents:
-        for (Extent extent : op.extents) map_->ZeroExtent(group->id, extent, version);
+        for (Extent extent : op.extents) ZeroExtentUnlessNewer(group, extent, version);
         break;
     }
+  }
+}
+
+void EngineImpl::ZeroExtentUnlessNewer(Group* group, Extent extent, Version version) {
+  const AheadRows& ahead = group->ahead;
+  if (ahead.IsExtentNewer(extent, version)) return;
+  const uint32_t blocks = group->blocks_per_extent();
+  if (!ahead.HasNewerBlock(extent, blocks, version)) {
+    return map_->ZeroExtent(group->id, extent, version);
+  }
+  // One row for the whole extent would hide newer ones that are in LevelDB already.
+  const ExtentTable& extents = map_->extents(group->id);
+  for (Lba lba = extent * blocks; lba < (extent + 1) * blocks; ++lba) {
+    if (!extents.IsData(lba) || ahead.IsNewer(lba, extent, version)) continue;
+    map_->Erase(group->id, lba, BlockKind::kZero, version);
   }
 }
 
@@ -136,10 +168,13 @@ const LiveEntry* EngineImpl::FindWaiting(const Group& group, Lba lba, uint32_t* 
     const auto& operations = (*it)->entry.operations;
     for (size_t i = operations.size(); i > 0; --i) {
       const Operation& op = operations[i - 1];
-      if (Touches(op, lba, extent)) {
-        *operation = static_cast<uint32_t>(i - 1);
-        return it->get();
+      if (!Touches(op, lba, extent)) continue;
+      *operation = static_cast<uint32_t>(i - 1);
+      // The map has a newer version, which an install brought.
+      if (group.ahead.IsNewer(lba, extent, MakeVersion((*it)->instance, *operation))) {
+        return nullptr;
       }
+      return it->get();
     }
   }
   return nullptr;
@@ -147,7 +182,8 @@ const LiveEntry* EngineImpl::FindWaiting(const Group& group, Lba lba, uint32_t* 
 
 Version EngineImpl::NewestVersion(GroupId id, Lba lba, Instance seen, bool* known) {
   const Group* group = FindGroup(id);
-  *known = group != nullptr && seen >= group->checkpointed;
+  *known = group != nullptr && seen >= group->checkpointed && seen >= group->overlay_from &&
+           !group->install.active();
   if (group == nullptr) return 0;
   uint32_t operation = 0;
   if (const LiveEntry* entry = FindWaiting(*group, lba, &operation)) {

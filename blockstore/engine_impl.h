@@ -4,6 +4,7 @@
 //   engine_open.cc   creating, opening, recovery
 //   engine_log.cc    records in, batches out, completions
 //   engine_apply.cc  the state machine and reads
+//   engine_install.cc  taking in a peer's image or delta
 //   engine_jobs.cc   checkpoints, spares, accounting, freeing
 //   engine_vacuum.cc cleaning
 //   engine_scan.cc   changes, images, digest, scrub, stats
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "blockstore/ahead_rows.h"
 #include "blockstore/block_map.h"
 #include "blockstore/checkpoint.h"
 #include "blockstore/engine.h"
@@ -58,10 +60,37 @@ struct Group {
   Instance checkpointed = 0;  // `applied` of the last finished checkpoint
   Version horizon = 0;
   Version durable_horizon = 0;
-  std::string state;  // of the layers above, as recovered
+  std::string state;  // of the layers above, as of the last checkpoint or install
   Instance state_at = 0;
+  std::string next_state;  // ... as of the checkpoint being written
+  Instance next_state_at = 0;
   bool suspect = false;
   bool halted = false;
+
+  InstallProgress install;      // durable
+  bool install_queued = false;  // one of its records is on its way
+  // The state came with an install, and nothing was applied since: the layers above may not have
+  // taken it over yet, so they are not asked.
+  bool state_installed = false;
+  Instance mixed_until = 0;   // 0: the blocks are those of `applied`
+  Instance overlay_from = 0;  // an install wrote versions up to here past the overlay
+  AheadRows ahead;            // installed rows above the install's floor
+
+  uint32_t blocks_per_extent() const { return kExtentPages / block_pages; }
+  bool installing() const { return install.active() || install_queued; }
+  // Bounds the accepted instances that are not applied: behind what is, or will be installed.
+  bool MayBeOpen(Instance instance) const {
+    const auto follows = [instance](Instance point) {
+      return instance > point && instance - point <= kMaxOpenInstances;
+    };
+    return follows(stable) || (install.active() && follows(install.floor));
+  }
+};
+
+struct PendingInstall {
+  InstallRecord record;  // install
+  std::string state;     // ... finish
+  ChunkRecord chunk;     // chunk
 };
 
 // What a queued record becomes when it is durable.
@@ -76,6 +105,7 @@ struct PendingRecord {
   Instance instance = 0;             // truncate
   RelocateRecord relocate;           // relocate
   GroupAction action = GroupAction::kCreate;
+  std::shared_ptr<const PendingInstall> install;  // install, chunk
 };
 
 // Keeps segments from being recycled under a reader.
@@ -121,6 +151,7 @@ class EngineImpl final : public Engine, private BatchSink {
   std::vector<GroupId> Groups() const override;
   std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const override;
   Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) override;
+  Result<AcceptRecord> ReadLogRecord(GroupId group, Instance instance) override;
   Status Apply(GroupId group, Instance instance, const Ballot& ballot) override;
   Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) override;
   Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) override;
@@ -130,6 +161,11 @@ class EngineImpl final : public Engine, private BatchSink {
                                   size_t limit) override;
   Result<ChangeBatch> ScanImage(GroupId group, const std::string& cursor, size_t limit) override;
   Result<uint64_t> Digest(GroupId group) override;
+  Status InstallBegin(GroupId group, InstallMode mode, Instance floor, uint64_t token) override;
+  Status InstallChunk(GroupId group, const ImageChunk& chunk, Payload payload,
+                      uint64_t token) override;
+  Status InstallFinish(GroupId group, Instance applied, std::string state, uint64_t token) override;
+  Status InstallAbort(GroupId group, uint64_t token) override;
   std::unique_ptr<Job> NextJob() override;
   void FinishJob(std::unique_ptr<Job> job) override;
   void RequestCheckpoint() override { checkpoint_requested_ = true; }
@@ -176,12 +212,40 @@ class EngineImpl final : public Engine, private BatchSink {
   void IndexEntry(Group* group, const LiveEntry& entry);
   void DropGroupState(GroupId group);
   std::string SealNote();
+  struct PagesOf {
+    uint32_t first = 0;
+    uint32_t count = 0;
+  };
+  Result<LogIndex::Slot*> FindSlot(Group* group, Instance instance);
+  Result<AcceptRecord> ReadRecordHead(Group* group, Instance instance, const LogIndex::Slot& slot,
+                                      PagesOf* payload);
   Result<LogEntry> ReadRecord(Group* group, Instance instance, const LogIndex::Slot& slot);
 
   // engine_apply.cc
   void FoldStable(Group* group);
   void ApplyToMap(Group* group, const LiveEntry& entry);
+  void ZeroExtentUnlessNewer(Group* group, Extent extent, Version version);
   const LiveEntry* FindWaiting(const Group& group, Lba lba, uint32_t* operation) const;
+
+  // engine_install.cc
+  Result<Group*> Installable(GroupId group);
+  Status CheckChunk(const Group& group, const ImageChunk& chunk) const;
+  Status ResolveChunk(Group* group, const ImageChunk& chunk, const Payload& payload,
+                      ChunkRecord* record, Payload* kept);
+  Status ResolveExtent(Group* group, const ImageRow& row, ChunkRecord* record);
+  Status ResolveBlock(Group* group, const ImageRow& row, bool* changes);
+  void ResolveErasures(const Group& group, const ImageChunk& chunk, ChunkRecord* record) const;
+  uint64_t OverlayRowsOf(const Group& group, const ChunkRecord& record) const;
+  void QueueInstall(Group* group, RecordType type, PendingInstall pending, std::string record,
+                    Payload payload, uint64_t token);
+  void CompleteInstall(Group* group, const PendingRecord& pending, const Placement& placement);
+  void ApplyInstallRecord(Group* group, const InstallRecord& record, std::string state);
+  void ApplyChunk(Group* group, const ChunkRecord& record, const Placement& placement);
+  void EraseRange(Group* group, const ChunkRow& row);
+  void FinishInstall(Group* group, Instance applied, std::string state);
+  Status ReplayInstall(const RecordView& view, const Placement& placement);
+  Status ReplayChunk(const RecordView& view, const Placement& placement);
+  Status LoadAheadRows(Group* group);
 
   // engine_jobs.cc
   bool WantsCheckpoint() const;
@@ -244,6 +308,7 @@ class EngineImpl final : public Engine, private BatchSink {
   std::string scrub_cursor_;
   uint64_t rotten_blocks_ = 0;
   uint64_t payload_bytes_ = 0;
+  uint64_t installed_bytes_ = 0;
   uint64_t relocated_bytes_ = 0;
   uint64_t checkpoints_ = 0;
 };

@@ -209,6 +209,10 @@ void EngineImpl::FinishCheckpoint(CheckpointJob* job) {
     if (Group* group = FindGroup(id)) {
       group->checkpointed = meta.applied;
       group->durable_horizon = meta.horizon;
+      if (group->next_state_at >= group->state_at) {
+        group->state = std::move(group->next_state);
+        group->state_at = group->next_state_at;
+      }
     }
   }
   for (GroupId swept : job->swept_groups()) std::erase(dropped_before_, swept);

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "base/logging.h"
 #include "blockstore/engine_impl.h"
+#include "blockstore/payload.h"
 
 namespace hydra {
 namespace {
@@ -18,37 +18,12 @@ namespace {
 constexpr size_t kMaxOpaqueBytes = 16u << 10;
 
 Status CheckPayload(const Entry& entry, const Payload& payload, uint32_t block_pages) {
-  uint64_t bytes = 0;
-  for (const BufferSlice& slice : payload) {
-    if (slice.length == 0 || slice.length % kPageSize != 0 || slice.offset % kPageSize != 0 ||
-        slice.offset + slice.length > slice.buffer.size()) {
-      return Status::InvalidArgument("payload slices must be whole, aligned pages");
-    }
-    bytes += slice.length;
-  }
-  const uint64_t expected = uint64_t{entry.PayloadPages()} * kPageSize;
-  if (bytes != expected) {
-    return Status::InvalidArgument(
-        fmt::format("{} bytes of payload for {} bytes of blocks", bytes, expected));
-  }
-  // A block may be spread over slices, so its CRC is continued from one to the next.
-  size_t slice = 0;
-  size_t used = 0;
+  HYDRA_RETURN_IF_ERROR(CheckSlices(payload, uint64_t{entry.PayloadPages()} * kPageSize));
+  PayloadWalk walk(payload);
   for (const Operation& op : entry.operations) {
     if (op.kind != OpKind::kWrite) continue;
     for (size_t i = 0; i < op.crcs.size(); ++i) {
-      size_t left = size_t{block_pages} * kPageSize;
-      uint32_t crc = 0;
-      while (left > 0) {
-        const size_t piece = std::min(left, payload[slice].length - used);
-        crc = Crc32c(payload[slice].data() + used, piece, crc);
-        left -= piece;
-        used += piece;
-        if (used == payload[slice].length) {
-          ++slice;
-          used = 0;
-        }
-      }
+      const uint32_t crc = walk.Next(size_t{block_pages} * kPageSize);
       if (crc != op.crcs[i]) {
         return Status::InvalidArgument(fmt::format(
             "block {}: the payload's checksum is {:08x}, the entry says {:08x}. It was damaged on "
@@ -150,7 +125,7 @@ Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, E
     return Status::FailedPrecondition(fmt::format(
         "instance {} of group {} is applied already (up to {})", instance, id, group->applied));
   }
-  if (instance > group->stable + kMaxOpenInstances) {
+  if (!group->MayBeOpen(instance)) {
     return Status::FailedPrecondition(
         fmt::format("instance {} of group {} is more than {} beyond what is applied ({}); catch up "
                     "first",
@@ -298,6 +273,10 @@ void EngineImpl::Complete(PendingRecord pending, const Placement& placement,
     case RecordType::kGroup:
       if (pending.action == GroupAction::kDrop) DropGroupState(pending.group);
       break;
+    case RecordType::kInstall:
+    case RecordType::kChunk:
+      if (group != nullptr) CompleteInstall(group, pending, placement);
+      break;
     case RecordType::kCheckpoint:
     case RecordType::kStable: break;
   }
@@ -393,6 +372,9 @@ Result<GroupInfo> EngineImpl::Info(GroupId id) const {
   info.halted = group.halted;
   info.horizon = group.horizon;
   info.data_blocks = map_->extents(id).data_blocks();
+  info.installing = group.install.active();
+  info.install = group.install;
+  info.mixed_until = group.mixed_until;
   return info;
 }
 
@@ -406,23 +388,23 @@ std::vector<LogEntryInfo> EngineImpl::LogEntries(GroupId id, Instance from, Inst
   std::vector<LogEntryInfo> entries;
   const auto found = groups_.find(id);
   if (found == groups_.end()) return entries;
-  const LogIndex& log = found->second.log;
-  const Instance last = std::min(to, log.last());
-  for (Instance i = std::max(from, log.truncated() + 1); i <= last; ++i) {
-    if (const LogIndex::Slot* slot = log.Find(i))
-      entries.push_back({i, slot->ballot, slot->faulty});
-  }
+  found->second.log.ForEach(from, to, [&](Instance instance, const LogIndex::Slot& slot) {
+    entries.push_back({instance, slot.ballot, slot.faulty});
+  });
   return entries;
+}
+
+Result<LogIndex::Slot*> EngineImpl::FindSlot(Group* group, Instance instance) {
+  LogIndex::Slot* slot = group->log.Find(instance);
+  if (slot != nullptr) return slot;
+  return Status::NotFound(
+      fmt::format("group {}: instance {} was not accepted here, or is truncated (up to {})",
+                  group->id, instance, group->log.truncated()));
 }
 
 Result<LogEntry> EngineImpl::ReadLogEntry(GroupId id, Instance instance) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
-  LogIndex::Slot* slot = group->log.Find(instance);
-  if (slot == nullptr) {
-    return Status::NotFound(
-        fmt::format("group {}: instance {} was not accepted here, or is truncated (up to {})", id,
-                    instance, group->log.truncated()));
-  }
+  HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
   auto entry = ReadRecord(group, instance, *slot);
   if (entry.status().code() == Code::kCorruption) {
     slot->faulty = true;
@@ -431,33 +413,49 @@ Result<LogEntry> EngineImpl::ReadLogEntry(GroupId id, Instance instance) {
   return entry;
 }
 
-Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance,
-                                        const LogIndex::Slot& slot) {
-  const SegmentTable& table = *volume_->table();
+Result<AcceptRecord> EngineImpl::ReadLogRecord(GroupId id, Instance instance) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+  HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
+  PagesOf payload;
+  auto record = ReadRecordHead(group, instance, *slot, &payload);
+  if (record.status().code() == Code::kCorruption) slot->faulty = true;
+  return record;
+}
+
+Result<AcceptRecord> EngineImpl::ReadRecordHead(Group* group, Instance instance,
+                                                const LogIndex::Slot& slot, PagesOf* payload) {
   const std::string what = fmt::format("group {} instance {}", group->id, instance);
-  auto batch = ReadBatchHeader(identity_.store, table, volume_->segment_pages(), slot.segment,
-                               slot.batch_page);
+  auto batch = ReadBatchHeader(identity_.store, *volume_->table(), volume_->segment_pages(),
+                               slot.segment, slot.batch_page);
   if (!batch.ok()) return batch.status().WithContext(what);
   for (size_t i = 0; i < batch->records.size(); ++i) {
     if (batch->records[i].offset != slot.record_offset) continue;
-    LogEntry entry;
-    HYDRA_ASSIGN_OR_RETURN(entry.record, DecodeAccept(batch->records[i]));
-    if (entry.record.group != group->id || entry.record.instance != instance ||
-        entry.record.ballot != slot.ballot) {
+    HYDRA_ASSIGN_OR_RETURN(AcceptRecord record, DecodeAccept(batch->records[i]));
+    if (record.group != group->id || record.instance != instance || record.ballot != slot.ballot) {
       return Status::Corruption(what + ": another record stands in its place");
     }
-    const uint32_t pages = batch->records[i].payload_pages;
-    if (pages == 0) return entry;
-    Buffer data = Buffer::Allocate(size_t{pages} * kPageSize);
-    HYDRA_RETURN_IF_ERROR(ReadPagesDirect(table, slot.segment, batch->PayloadPage(i), data.span()));
-    entry.payload.push_back({data, 0, data.size()});
-    if (entry.record.understood &&
-        !CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
-      return Status::Corruption(what + ": its payload is rotten");
-    }
-    return entry;
+    *payload = {batch->PayloadPage(i), batch->records[i].payload_pages};
+    return record;
   }
   return Status::Corruption(what + ": its record is not in its batch");
+}
+
+Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance,
+                                        const LogIndex::Slot& slot) {
+  LogEntry entry;
+  PagesOf payload;
+  HYDRA_ASSIGN_OR_RETURN(entry.record, ReadRecordHead(group, instance, slot, &payload));
+  if (payload.count == 0) return entry;
+  Buffer data = Buffer::Allocate(size_t{payload.count} * kPageSize);
+  HYDRA_RETURN_IF_ERROR(
+      ReadPagesDirect(*volume_->table(), slot.segment, payload.first, data.span()));
+  entry.payload.push_back({data, 0, data.size()});
+  if (entry.record.understood &&
+      !CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
+    return Status::Corruption(
+        fmt::format("group {} instance {}: its payload is rotten", group->id, instance));
+  }
+  return entry;
 }
 
 }  // namespace hydra

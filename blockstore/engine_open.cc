@@ -272,6 +272,9 @@ Status EngineImpl::LoadGroup(GroupId id, const GroupMeta& meta) {
     group.state = meta.state.substr(state.position());
   }
   HYDRA_RETURN_IF_ERROR(map_->LoadGroup(id, meta.block_pages));
+  group.install = meta.install;
+  group.mixed_until = group.overlay_from = meta.mixed_until;
+  if (group.mixed_until > group.applied) HYDRA_RETURN_IF_ERROR(LoadAheadRows(&group));
   for (const OpenEntry& open : meta.open) LoadOpenEntry(&group, open);
   return Status::Ok();
 }
@@ -306,6 +309,10 @@ Status EngineImpl::OnGap(uint64_t from, uint64_t to) {
   ++report_.gaps;
   for (auto& [id, group] : groups_) {
     group.suspect = true;
+    if (group.install.active()) {
+      group.install.dirty = true;  // a chunk may have been there
+      VoidInstall(&group.install);
+    }
     for (auto& [instance, entry] : group.live) entry->doubtful = true;
   }
   HYDRA_LOG_ERROR("batches {} to {} are lost: {} groups will not vote until readmitted", from,
@@ -366,6 +373,8 @@ Status EngineImpl::ReplayRecord(const ScannedBatch& batch, size_t index) {
       }
       return Status::Ok();
     }
+    case RecordType::kInstall: return ReplayInstall(view, placement);
+    case RecordType::kChunk: return ReplayChunk(view, placement);
   }
   return Status::Unsupported(fmt::format(
       "the stream has a record of type {}, which this build does not know. Upgrade Hydra on this "
@@ -380,14 +389,14 @@ Status EngineImpl::ReplayAccept(const RecordView& view, const Placement& placeme
   // What the record knew to be stable is older than the record itself.
   HYDRA_RETURN_IF_ERROR(ReplayStable(record.group, record.stable));
   if (record.instance <= group->stable) return Status::Ok();
-  if (record.instance > group->stable + kMaxOpenInstances) {
+  const auto existing = group->live.find(record.instance);
+  if (existing == group->live.end() && !group->MayBeOpen(record.instance)) {
     // Only behind something that cannot be applied. The memory is bounded; the group catches up
     // from its peers.
     group->suspect = true;
     return Status::Ok();
   }
   // Vacuum may have moved a record that a higher ballot had replaced by then.
-  const auto existing = group->live.find(record.instance);
   if (existing != group->live.end() && record.ballot < existing->second->ballot) {
     return Status::Ok();
   }
@@ -472,11 +481,14 @@ GroupMeta EngineImpl::MetaOf(Group* group) {
     group->horizon = std::max(group->horizon, MakeVersion(group->stable - retention + 1, 0) - 1);
   }
   meta.horizon = group->horizon;
-  if (state_source_) {
-    group->state = state_source_(group->id);
-    group->state_at = group->stable;
+  const bool ask = state_source_ && !group->state_installed;
+  group->next_state = ask ? state_source_(group->id) : group->state;
+  group->next_state_at = ask ? group->stable : group->state_at;
+  if (!group->next_state.empty()) {
+    meta.state = PackState(group->next_state_at, group->next_state);
   }
-  if (!group->state.empty()) meta.state = PackState(group->state_at, group->state);
+  meta.install = group->install;
+  meta.mixed_until = group->mixed_until;
   for (const auto& [instance, entry] : group->live) {
     // The durable record of the instance: `entry` itself may be a newer one that is still queued.
     const LogIndex::Slot* slot = group->log.Find(instance);

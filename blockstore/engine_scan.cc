@@ -187,6 +187,7 @@ EngineStats EngineImpl::Stats() const {
   stats.batches = counters.batches;
   stats.batch_bytes = counters.batch_bytes;
   stats.payload_bytes = payload_bytes_;
+  stats.installed_bytes = installed_bytes_;
   stats.relocated_bytes = relocated_bytes_;
   stats.zero_fill_bytes = counters.zero_fill_bytes;
   stats.checkpoints = checkpoints_;

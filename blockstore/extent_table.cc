@@ -92,6 +92,28 @@ SegmentNumber ExtentTable::Clear(Lba lba) {
   return before;
 }
 
+std::vector<Extent> ExtentTable::ExtentsIn(Lba from, Lba to) const {
+  std::vector<Extent> found;
+  if (from >= to) return found;
+  const Extent first = from / blocks_per_extent_;
+  const Extent last = (to - 1) / blocks_per_extent_;
+  const auto has_data = [](const State& state) {
+    return state.present != decltype(state.present){};
+  };
+  if (last - first < extents_.size()) {
+    for (Extent extent = first; extent <= last; ++extent) {
+      const auto it = extents_.find(extent);
+      if (it != extents_.end() && has_data(it->second)) found.push_back(extent);
+    }
+    return found;
+  }
+  for (const auto& [extent, state] : extents_) {
+    if (extent >= first && extent <= last && has_data(state)) found.push_back(extent);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 void ExtentTable::LoadPresence(Extent extent, std::string_view bitmap) {
   State& state = At(extent);
   // A row is the words of `present` as they lie in memory (little-endian).

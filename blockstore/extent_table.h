@@ -75,6 +75,20 @@ class ExtentTable {
     }
   }
 
+  // The extents with data that have blocks in [from, to), ascending.
+  std::vector<Extent> ExtentsIn(Lba from, Lba to) const;
+  // Calls `each(lba)` for the data blocks in [from, to), ascending.
+  template <typename Each>
+  void ForEachData(Lba from, Lba to, Each each) const {
+    for (const Extent extent : ExtentsIn(from, to)) {
+      const State& state = extents_.at(extent);
+      for (uint32_t i = 0; i < blocks_per_extent_; ++i) {
+        const Lba lba = extent * blocks_per_extent_ + i;
+        if (state.Has(i) && lba >= from && lba < to) each(lba);
+      }
+    }
+  }
+
   void LoadPresence(Extent extent, std::string_view bitmap);
   // True if the block is data whose segment was unknown until now.
   bool LoadSegment(Lba lba, SegmentNumber segment);

@@ -7,9 +7,13 @@ namespace hydra {
 namespace {
 
 constexpr uint8_t kRowVersion = 1;
+constexpr uint8_t kRowWithInstall = 2;  // a group's row that ends with an install's progress
 constexpr uint8_t kSuspectFlag = 1;
 constexpr uint8_t kHaltedFlag = 2;
 constexpr uint8_t kFaultyFlag = 1;
+constexpr uint8_t kCompleteFlag = 1;
+constexpr uint8_t kDirtyFlag = 2;
+constexpr uint8_t kRestartFlag = 4;
 constexpr size_t kGroupBytes = 4;
 
 std::string Key(GroupId group, char tag) {
@@ -141,9 +145,45 @@ Result<Version> ParseExtentRow(std::string_view value) {
   return DecodeFixed64(AsBytes(value).data());
 }
 
+namespace {
+
+void PutInstall(std::string* out, const GroupMeta& meta) {
+  const InstallProgress& install = meta.install;
+  PutVarint64(out, meta.mixed_until);
+  PutU8(out, static_cast<uint8_t>(install.mode));
+  if (!install.active()) return;
+  PutU8(out, (install.complete ? kCompleteFlag : 0) | (install.dirty ? kDirtyFlag : 0) |
+                 (install.restart ? kRestartFlag : 0));
+  PutVarint64(out, install.floor);
+  PutVarint64(out, install.as_of);
+  PutVarint64(out, install.covered);
+  PutLengthPrefixed(out, install.cursor);
+}
+
+bool GetInstall(Decoder* in, GroupMeta* meta) {
+  InstallProgress& install = meta->install;
+  uint8_t mode = 0;
+  uint8_t flags = 0;
+  if (!in->Varint64(&meta->mixed_until) || !in->U8(&mode) || mode > 2) return false;
+  install.mode = static_cast<InstallMode>(mode);
+  if (!install.active()) return true;
+  if (!in->U8(&flags) || !in->Varint64(&install.floor) || !in->Varint64(&install.as_of) ||
+      !in->Varint64(&install.covered) || !GetLengthPrefixed(in, &install.cursor) ||
+      install.floor > kMaxInstance || install.as_of > kMaxInstance) {
+    return false;
+  }
+  install.complete = (flags & kCompleteFlag) != 0;
+  install.dirty = (flags & kDirtyFlag) != 0;
+  install.restart = (flags & kRestartFlag) != 0;
+  return true;
+}
+
+}  // namespace
+
 std::string EncodeGroupMeta(const GroupMeta& meta) {
+  const bool install = meta.install.active() || meta.mixed_until != 0;
   std::string out;
-  PutU8(&out, kRowVersion);
+  PutU8(&out, install ? kRowWithInstall : kRowVersion);
   PutU8(&out, static_cast<uint8_t>(meta.block_pages));
   PutU8(&out, (meta.suspect ? kSuspectFlag : 0) | (meta.halted ? kHaltedFlag : 0));
   PutVarint64(&out, meta.applied);
@@ -161,6 +201,7 @@ std::string EncodeGroupMeta(const GroupMeta& meta) {
     PutVarint64(&out, entry.placement.batch_page);
     PutVarint64(&out, entry.placement.record_offset);
   }
+  if (install) PutInstall(&out, meta);
   return out;
 }
 
@@ -171,11 +212,12 @@ Result<GroupMeta> ParseGroupMeta(std::string_view value) {
   uint8_t block_pages = 0;
   uint8_t flags = 0;
   uint64_t count = 0;
-  if (!in.U8(&version) || version != kRowVersion || !in.U8(&block_pages) || block_pages == 0 ||
-      block_pages > kMaxBlockPages || !in.U8(&flags) || !in.Varint64(&meta.applied) ||
-      !in.Varint64(&meta.truncated) || !GetBallot(&in, &meta.promised) ||
-      !GetLengthPrefixed(&in, &meta.opaque) || !in.Varint64(&meta.horizon) ||
-      !GetLengthPrefixed(&in, &meta.state) || !in.Varint64(&count) || count > in.remaining()) {
+  if (!in.U8(&version) || (version != kRowVersion && version != kRowWithInstall) ||
+      !in.U8(&block_pages) || block_pages == 0 || block_pages > kMaxBlockPages || !in.U8(&flags) ||
+      !in.Varint64(&meta.applied) || !in.Varint64(&meta.truncated) ||
+      !GetBallot(&in, &meta.promised) || !GetLengthPrefixed(&in, &meta.opaque) ||
+      !in.Varint64(&meta.horizon) || !GetLengthPrefixed(&in, &meta.state) || !in.Varint64(&count) ||
+      count > in.remaining()) {
     return BadRow("group");
   }
   meta.block_pages = block_pages;
@@ -192,6 +234,7 @@ Result<GroupMeta> ParseGroupMeta(std::string_view value) {
     entry.faulty = (entry_flags & kFaultyFlag) != 0;
     meta.open.push_back(entry);
   }
+  if (version == kRowWithInstall && !GetInstall(&in, &meta)) return BadRow("group");
   if (in.remaining() != 0) return BadRow("group");
   return meta;
 }

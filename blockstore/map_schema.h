@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "blockstore/install.h"
 #include "blockstore/stream_scan.h"
 #include "blockstore/types.h"
 
@@ -69,6 +70,8 @@ struct GroupMeta {
   Version horizon = 0;
   std::string state;
   std::vector<OpenEntry> open;
+  InstallProgress install;
+  Instance mixed_until = 0;
 };
 std::string EncodeGroupMeta(const GroupMeta& meta);
 Result<GroupMeta> ParseGroupMeta(std::string_view value);

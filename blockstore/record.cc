@@ -15,6 +15,7 @@ namespace {
 constexpr uint8_t kRecordVersion = 1;
 constexpr uint8_t kOperationVersion = 1;
 constexpr uint8_t kHasContext = 1;
+constexpr uint8_t kLastChunk = 1;
 
 // The head is patched in when the body is complete.
 std::string Start(RecordType type) {
@@ -144,6 +145,10 @@ Status Malformed(const char* what) {
   return Status::Corruption(fmt::format("malformed {} record", what));
 }
 
+uint32_t StatePages(const InstallRecord& record) {
+  return static_cast<uint32_t>((record.state_bytes + kPageSize - 1) / kPageSize);
+}
+
 bool Fits(const RecordView& view, RecordType type) {
   return view.type == static_cast<uint8_t>(type) && view.version == kRecordVersion;
 }
@@ -213,6 +218,49 @@ std::string Encode(const StableRecord& record) {
     PutVarint64(&bytes, instance);
   }
   return Finish(std::move(bytes), 0);
+}
+
+std::string Encode(const InstallRecord& record) {
+  std::string bytes = Start(RecordType::kInstall);
+  PutVarint64(&bytes, record.group);
+  PutU8(&bytes, static_cast<uint8_t>(record.action));
+  switch (record.action) {
+    case InstallAction::kBegin:
+      PutU8(&bytes, static_cast<uint8_t>(record.mode));
+      PutVarint64(&bytes, record.instance);
+      PutVarint64(&bytes, record.floor);
+      break;
+    case InstallAction::kFinish:
+      PutVarint64(&bytes, record.instance);
+      PutVarint64(&bytes, record.state_bytes);
+      PutFixed32(&bytes, record.state_crc);
+      break;
+    case InstallAction::kAbort: break;
+  }
+  return Finish(std::move(bytes), StatePages(record));
+}
+
+std::string Encode(const ChunkRecord& record) {
+  std::string bytes = Start(RecordType::kChunk);
+  PutVarint64(&bytes, record.group);
+  PutVarint64(&bytes, record.as_of);
+  PutVarint64(&bytes, record.newest);
+  PutVarint64(&bytes, record.covered);
+  PutLengthPrefixed(&bytes, record.cursor);
+  PutU8(&bytes, record.last ? kLastChunk : 0);
+  PutU8(&bytes, static_cast<uint8_t>(record.block_pages));
+  PutVarint64(&bytes, record.rows.size());
+  uint32_t pages = 0;
+  for (const ChunkRow& row : record.rows) {
+    PutU8(&bytes, static_cast<uint8_t>(row.kind));
+    PutVarint64(&bytes, row.number);
+    if (row.kind == ChunkRow::Kind::kErase) PutVarint64(&bytes, row.count);
+    PutVarint64(&bytes, row.version);
+    if (row.kind != ChunkRow::Kind::kData) continue;
+    PutFixed32(&bytes, row.crc);
+    pages += record.block_pages;
+  }
+  return Finish(std::move(bytes), pages);
 }
 
 Result<std::vector<RecordView>> SplitRecords(std::span<const uint8_t> bytes, uint32_t count,
@@ -341,6 +389,80 @@ Result<StableRecord> DecodeStable(const RecordView& view) {
     record.groups.emplace_back(group, instance);
   }
   if (in.remaining() != 0) return Malformed("stable");
+  return record;
+}
+
+Result<InstallRecord> DecodeInstall(const RecordView& view) {
+  InstallRecord record;
+  Decoder in(view.body);
+  uint8_t action = 0;
+  uint8_t mode = 0;
+  if (!Fits(view, RecordType::kInstall) || !in.Varint32(&record.group) || !in.U8(&action)) {
+    return Malformed("install");
+  }
+  record.action = static_cast<InstallAction>(action);
+  switch (record.action) {
+    case InstallAction::kBegin:
+      if (!in.U8(&mode) || (mode != 1 && mode != 2) || !in.Varint64(&record.instance) ||
+          !in.Varint64(&record.floor)) {
+        return Malformed("install");
+      }
+      record.mode = static_cast<InstallMode>(mode);
+      break;
+    case InstallAction::kFinish:
+      if (!in.Varint64(&record.instance) || !in.Varint32(&record.state_bytes) ||
+          !in.Fixed32(&record.state_crc) || record.state_bytes > kMaxInstalledState) {
+        return Malformed("install");
+      }
+      break;
+    case InstallAction::kAbort: break;
+    default: return Malformed("install");
+  }
+  if (in.remaining() != 0 || record.instance > kMaxInstance || record.floor > kMaxInstance ||
+      view.payload_pages != StatePages(record)) {
+    return Malformed("install");
+  }
+  return record;
+}
+
+Result<ChunkRecord> DecodeChunk(const RecordView& view) {
+  ChunkRecord record;
+  Decoder in(view.body);
+  uint8_t flags = 0;
+  uint8_t block_pages = 0;
+  uint64_t count = 0;
+  if (!Fits(view, RecordType::kChunk) || !in.Varint32(&record.group) ||
+      !in.Varint64(&record.as_of) || !in.Varint64(&record.newest) ||
+      !in.Varint64(&record.covered) || !GetLengthPrefixed(&in, &record.cursor) || !in.U8(&flags) ||
+      (flags & ~kLastChunk) != 0 || !in.U8(&block_pages) || block_pages == 0 ||
+      block_pages > kMaxBlockPages || !in.Varint64(&count) || count > in.remaining() ||
+      record.as_of > kMaxInstance || record.newest > kMaxInstance) {
+    return Malformed("chunk");
+  }
+  record.last = flags != 0;
+  record.block_pages = block_pages;
+  uint64_t pages = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    ChunkRow row;
+    uint8_t kind = 0;
+    if (!in.U8(&kind) || kind < 1 || kind > 5 || !in.Varint64(&row.number)) {
+      return Malformed("chunk");
+    }
+    row.kind = static_cast<ChunkRow::Kind>(kind);
+    const bool data = row.kind == ChunkRow::Kind::kData;
+    if ((row.kind == ChunkRow::Kind::kErase &&
+         (!in.Varint64(&row.count) || row.count > kEndOfBlocks - row.number)) ||
+        !in.Varint64(&row.version) || (data && !in.Fixed32(&row.crc))) {
+      return Malformed("chunk");
+    }
+    if (row.kind == ChunkRow::Kind::kExtent &&
+        row.number >= kEndOfBlocks / (kExtentPages / block_pages)) {
+      return Malformed("chunk");
+    }
+    pages += data ? block_pages : 0;
+    record.rows.push_back(row);
+  }
+  if (in.remaining() != 0 || pages != view.payload_pages) return Malformed("chunk");
   return record;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "blockstore/install.h"
 #include "blockstore/types.h"
 
 namespace hydra {
@@ -22,6 +23,8 @@ enum class RecordType : uint8_t {
   kRelocate = 5,
   kGroup = 6,
   kStable = 7,
+  kInstall = 8,
+  kChunk = 9,
 };
 
 inline constexpr size_t kRecordHeadBytes = 8;
@@ -73,6 +76,49 @@ struct StableRecord {
   std::vector<std::pair<GroupId, Instance>> groups;
 };
 
+enum class InstallAction : uint8_t { kBegin = 1, kFinish = 2, kAbort = 3 };
+
+// The start or the end of an install.
+struct InstallRecord {
+  GroupId group = 0;
+  InstallAction action = InstallAction::kBegin;
+  InstallMode mode = InstallMode::kImage;  // begin
+  Instance instance = 0;                   // begin: applied, and stable, here; finish: from now on
+  Instance floor = 0;                      // begin
+  uint32_t state_bytes = 0;                // finish: bytes of the layers' state, the payload
+  uint32_t state_crc = 0;                  // ... of whole pages, zeroes behind the state included
+};
+
+// What a chunk of an install changes here, decided when it was queued: older rows and rows that
+// are the same are not in it.
+struct ChunkRow {
+  enum class Kind : uint8_t {
+    kData = 1,      // the next block of the payload
+    kZero = 2,      //
+    kUnmapped = 3,  //
+    kExtent = 4,    // the whole extent is zero
+    kErase = 5,     // every block of a range that is data, and not newer, is unmapped
+  };
+  Kind kind = Kind::kData;
+  uint64_t number = 0;  // lba, or extent
+  uint64_t count = 0;   // erase: blocks
+  Version version = 0;
+  uint32_t crc = 0;  // data
+
+  friend bool operator==(const ChunkRow&, const ChunkRow&) = default;
+};
+
+struct ChunkRecord {
+  GroupId group = 0;
+  Instance as_of = 0;
+  Instance newest = 0;
+  Lba covered = 0;
+  std::string cursor;
+  bool last = false;
+  uint32_t block_pages = 1;
+  std::vector<ChunkRow> rows;  // applied in this order
+};
+
 std::string Encode(const AcceptRecord& record);
 std::string Encode(const HardStateRecord& record);
 std::string Encode(const TruncateRecord& record);
@@ -80,6 +126,8 @@ std::string Encode(const CheckpointRecord& record);
 std::string Encode(const RelocateRecord& record);
 std::string Encode(const GroupRecord& record);
 std::string Encode(const StableRecord& record);
+std::string Encode(const InstallRecord& record);
+std::string Encode(const ChunkRecord& record);
 
 // A record as it lies in a batch header: decoded head, body not looked at.
 struct RecordView {
@@ -102,6 +150,8 @@ Result<CheckpointRecord> DecodeCheckpoint(const RecordView& view);
 Result<RelocateRecord> DecodeRelocate(const RecordView& view);
 Result<GroupRecord> DecodeGroup(const RecordView& view);
 Result<StableRecord> DecodeStable(const RecordView& view);
+Result<InstallRecord> DecodeInstall(const RecordView& view);
+Result<ChunkRecord> DecodeChunk(const RecordView& view);
 
 // Whether an entry may be appended to a group with blocks of `block_pages`: kinds, counts, ranges
 // within 2^64, limits. Says what is wrong.

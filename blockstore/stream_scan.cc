@@ -31,6 +31,19 @@ Status ForEachBlock(const RecordView& view, uint32_t first_page, Visit visit) {
   } else if (view.type == static_cast<uint8_t>(RecordType::kRelocate)) {
     HYDRA_ASSIGN_OR_RETURN(const RelocateRecord record, DecodeRelocate(view));
     HYDRA_RETURN_IF_ERROR(visit(first_page, record.old_reference.crc, record.block_pages));
+  } else if (view.type == static_cast<uint8_t>(RecordType::kChunk)) {
+    HYDRA_ASSIGN_OR_RETURN(const ChunkRecord record, DecodeChunk(view));
+    uint32_t page = first_page;
+    for (const ChunkRow& row : record.rows) {
+      if (row.kind != ChunkRow::Kind::kData) continue;
+      HYDRA_RETURN_IF_ERROR(visit(page, row.crc, record.block_pages));
+      page += record.block_pages;
+    }
+  } else if (view.type == static_cast<uint8_t>(RecordType::kInstall)) {
+    HYDRA_ASSIGN_OR_RETURN(const InstallRecord record, DecodeInstall(view));
+    if (view.payload_pages > 0) {
+      HYDRA_RETURN_IF_ERROR(visit(first_page, record.state_crc, uint32_t{view.payload_pages}));
+    }
   }
   return Status::Ok();
 }

@@ -43,6 +43,19 @@ void VacuumScanJob::Collect(const ScannedBatch& batch) {
                             {victim_, page, record->old_reference.crc},
                             record->block_pages,
                             false});
+    } else if (view.type == static_cast<uint8_t>(RecordType::kChunk)) {
+      auto record = DecodeChunk(view);
+      if (!record.ok()) continue;
+      for (const ChunkRow& row : record->rows) {
+        if (row.kind != ChunkRow::Kind::kData) continue;
+        candidates.push_back({record->group,
+                              row.number,
+                              row.version,
+                              {victim_, page, row.crc},
+                              record->block_pages,
+                              false});
+        page += record->block_pages;
+      }
     } else if (view.type == static_cast<uint8_t>(RecordType::kAccept)) {
       auto record = DecodeAccept(view);
       if (!record.ok()) continue;

@@ -348,6 +348,56 @@ const char* ReadStable(Decoder* in, Stable* stable) {
   return nullptr;
 }
 
+const char* ReadInstall(Decoder* in, Install* install) {
+  in->Varint32(&install->group);
+  in->U8(&install->action);
+  switch (install->action) {
+    case 1:
+      in->U8(&install->mode);
+      in->Varint64(&install->instance);
+      in->Varint64(&install->floor);
+      if (in->ok() && install->mode != 1 && install->mode != 2) {
+        return "an install is neither an image nor a delta";
+      }
+      return nullptr;
+    case 2:
+      in->Varint64(&install->instance);
+      in->Varint32(&install->state_bytes);
+      in->Fixed32(&install->state_crc);
+      return nullptr;
+    case 3: return nullptr;
+    default: return in->ok() ? "an install's action is out of range" : nullptr;
+  }
+}
+
+const char* ReadChunk(Decoder* in, Chunk* chunk) {
+  uint8_t flags = 0;
+  uint64_t n = 0;
+  in->Varint32(&chunk->group);
+  in->Varint64(&chunk->as_of);
+  in->Varint64(&chunk->newest);
+  in->Varint64(&chunk->covered);
+  if (!ReadString(in, &chunk->cursor)) return "a chunk's cursor is cut short";
+  in->U8(&flags);
+  in->U8(&chunk->pages_per_block);
+  if (!in->Varint64(&n) || n > in->remaining() / 3) return "a chunk has too many rows";
+  if (flags > 1) return "a chunk has an unknown flag";
+  if (chunk->pages_per_block == 0 || chunk->pages_per_block > kMaxPagesPerBlock) {
+    return "a chunk's pages per block are out of range";
+  }
+  chunk->last = flags == 1;
+  chunk->rows.resize(n);  // a row has at least three bytes
+  for (ChunkRow& row : chunk->rows) {
+    in->U8(&row.kind);
+    if (in->ok() && (row.kind < 1 || row.kind > 5)) return "a chunk has a row of unknown kind";
+    in->Varint64(&row.number);
+    if (row.kind == 5) in->Varint64(&row.count);
+    in->Varint64(&row.version);
+    if (row.kind == 1) in->Fixed32(&row.crc);
+  }
+  return nullptr;
+}
+
 const char* ReadBody(Decoder* in, Record* record) {
   switch (record->type) {
     case 1: return ReadAccept(in, &record->body.emplace<Accept>());
@@ -392,6 +442,8 @@ const char* ReadBody(Decoder* in, Record* record) {
       return nullptr;
     }
     case 7: return ReadStable(in, &record->body.emplace<Stable>());
+    case 8: return ReadInstall(in, &record->body.emplace<Install>());
+    case 9: return ReadChunk(in, &record->body.emplace<Chunk>());
     default: in->Skip(in->remaining()); return nullptr;
   }
 }
@@ -404,6 +456,10 @@ Status CheckPayloadPages(const Record& record) {
     for (const Operation& op : accept->operations) expected += op.count * op.pages_per_block;
   } else if (const auto* move = std::get_if<Relocate>(&record.body)) {
     expected = move->pages_per_block;
+  } else if (const auto* install = std::get_if<Install>(&record.body)) {
+    expected = (uint64_t{install->state_bytes} + kPageBytes - 1) / kPageBytes;
+  } else if (const auto* chunk = std::get_if<Chunk>(&record.body)) {
+    for (const ChunkRow& row : chunk->rows) expected += row.kind == 1 ? chunk->pages_per_block : 0;
   } else if (std::holds_alternative<UnknownBody>(record.body)) {
     return Status::Ok();
   }
@@ -465,7 +521,8 @@ Result<std::vector<Record>> ParseRecords(const BatchHeader& batch, ByteSpan head
 
 std::string_view RecordName(uint8_t type) {
   static constexpr std::string_view kNames[] = {"unknown",    "accept",   "hard state", "truncate",
-                                                "checkpoint", "relocate", "group",      "stable"};
+                                                "checkpoint", "relocate", "group",      "stable",
+                                                "install",    "chunk"};
   return type < std::size(kNames) ? kNames[type] : kNames[0];
 }
 
@@ -475,6 +532,12 @@ std::string_view OperationName(uint8_t kind) {
   return kind < std::size(kNames) ? kNames[kind] : "unknown";
 }
 
+std::string_view ChunkRowName(uint8_t kind) {
+  static constexpr std::string_view kNames[] = {"unknown",  "data",   "zero",
+                                                "unmapped", "extent", "erase"};
+  return kind < std::size(kNames) ? kNames[kind] : kNames[0];
+}
+
 std::vector<PayloadBlock> PayloadBlocks(const Record& record) {
   std::vector<PayloadBlock> blocks;
   uint32_t page = record.payload_page;
@@ -482,6 +545,17 @@ std::vector<PayloadBlock> PayloadBlocks(const Record& record) {
   if (const auto* move = std::get_if<Relocate>(&record.body)) {
     blocks.push_back(
         {move->group, move->lba, move->version, page, move->pages_per_block, move->crc});
+  } else if (const auto* install = std::get_if<Install>(&record.body)) {
+    if (record.payload_pages == 0) return blocks;
+    blocks.push_back({install->group, 0, install->instance << 16, page, record.payload_pages,
+                      install->state_crc});
+  } else if (const auto* chunk = std::get_if<Chunk>(&record.body)) {
+    for (const ChunkRow& row : chunk->rows) {
+      if (row.kind != 1) continue;
+      blocks.push_back(
+          {chunk->group, row.number, row.version, page, chunk->pages_per_block, row.crc});
+      page += chunk->pages_per_block;
+    }
   } else if (const auto* accept = std::get_if<Accept>(&record.body)) {
     for (size_t i = 0; i < accept->operations.size(); ++i) {
       const Operation& op = accept->operations[i];

@@ -180,6 +180,35 @@ struct Stable {
   std::vector<StableMark> marks;
 };
 
+struct Install {
+  uint32_t group = 0;
+  uint8_t action = 0;     // 1 begin, 2 finish, 3 abort
+  uint8_t mode = 0;       // begin: 1 image, 2 delta
+  uint64_t instance = 0;  // begin: applied; finish: from now on
+  uint64_t floor = 0;     // begin
+  uint32_t state_bytes = 0;
+  uint32_t state_crc = 0;
+};
+
+struct ChunkRow {
+  uint8_t kind = 0;     // 1 data, 2 zero, 3 unmapped, 4 extent, 5 erase
+  uint64_t number = 0;  // lba, or extent
+  uint64_t count = 0;   // erase
+  uint64_t version = 0;
+  uint32_t crc = 0;  // data
+};
+
+struct Chunk {
+  uint32_t group = 0;
+  uint64_t as_of = 0;
+  uint64_t newest = 0;
+  uint64_t covered = 0;
+  std::string cursor;
+  bool last = false;
+  uint8_t pages_per_block = 0;
+  std::vector<ChunkRow> rows;
+};
+
 struct UnknownBody {};
 
 struct Record {
@@ -190,7 +219,7 @@ struct Record {
   uint32_t offset = 0;        // from the batch's start
   uint32_t payload_page = 0;  // first payload page, within the segment
   std::variant<UnknownBody, Accept, HardState, Truncate, CheckpointNote, Relocate, GroupChange,
-               Stable>
+               Stable, Install, Chunk>
       body;
 };
 
@@ -201,8 +230,10 @@ Result<std::vector<Record>> ParseRecords(const BatchHeader& batch, ByteSpan head
 // "accept", "hard state", ...; "unknown".
 std::string_view RecordName(uint8_t type);
 std::string_view OperationName(uint8_t kind);
+std::string_view ChunkRowName(uint8_t kind);
 
-// A block of payload and the CRC that its record names.
+// A block of payload and the CRC that its record names. The state in an install's payload counts
+// as one block, number 0, at the instance that it belongs to.
 struct PayloadBlock {
   uint32_t group = 0;
   uint64_t lba = 0;

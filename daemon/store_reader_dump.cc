@@ -35,6 +35,10 @@ std::string Version(uint64_t version) {
   return fmt::format("{}.{}", version >> 16, version & 0xffff);
 }
 
+std::string_view InstallName(uint8_t mode) {
+  return mode == 1 ? "image" : mode == 2 ? "delta" : "none";
+}
+
 // --- Structures as lines ---------------------------------------------------------------------
 
 Json ToJson(const Operation& op) {
@@ -104,6 +108,37 @@ struct BodyToJson {
     json["marks"] = Json::array();
     for (const auto& mark : stable.marks) {
       json["marks"].push_back({{"group", mark.group}, {"instance", mark.instance}});
+    }
+  }
+  void operator()(const Install& install) const {
+    static constexpr std::string_view kActions[] = {"unknown", "begin", "finish", "abort"};
+    json["group"] = install.group;
+    json["action"] = kActions[install.action];
+    if (install.action == 1) {
+      json["mode"] = InstallName(install.mode);
+      json["applied"] = install.instance;
+      json["floor"] = install.floor;
+    } else if (install.action == 2) {
+      json["instance"] = install.instance;
+      json["state bytes"] = install.state_bytes;
+      json["crc"] = Crc(install.state_crc);
+    }
+  }
+  void operator()(const Chunk& chunk) const {
+    json["group"] = chunk.group;
+    json["as of"] = chunk.as_of;
+    json["newest"] = chunk.newest;
+    json["covered"] = chunk.covered;
+    json["cursor"] = Hex(chunk.cursor);
+    json["last"] = chunk.last;
+    json["pages per block"] = chunk.pages_per_block;
+    json["rows"] = Json::array();
+    for (const ChunkRow& row : chunk.rows) {
+      Json line{{"kind", ChunkRowName(row.kind)}, {row.kind == 4 ? "extent" : "lba", row.number}};
+      if (row.kind == 5) line["count"] = row.count;
+      line["version"] = Version(row.version);
+      if (row.kind == 1) line["crc"] = Crc(row.crc);
+      json["rows"].push_back(std::move(line));
     }
   }
 };
@@ -195,6 +230,16 @@ Json ToJson(const MetaRow& row) {
                             {"batch page", entry.batch_page},
                             {"record offset", entry.record_offset}});
   }
+  if (row.mixed_until != 0) json["mixed until"] = row.mixed_until;
+  if (row.install_mode == 0) return json;
+  json["install"] = {{"mode", InstallName(row.install_mode)},
+                     {"complete", row.install_complete},
+                     {"dirty", row.install_dirty},
+                     {"restart", row.install_restart},
+                     {"floor", row.install_floor},
+                     {"as of", row.install_as_of},
+                     {"covered", row.install_covered},
+                     {"cursor", Hex(row.install_cursor)}};
   return json;
 }
 

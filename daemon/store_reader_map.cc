@@ -23,6 +23,7 @@ namespace hydra::store_reader {
 namespace {
 
 constexpr uint8_t kRowVersion = 1;
+constexpr uint8_t kMetaWithInstall = 2;
 
 Status BadRow(std::string_view what) { return Status::Corruption(std::string(what)); }
 
@@ -115,6 +116,27 @@ Result<BlockKind> ParseVersionRow(std::string_view value) {
   return static_cast<BlockKind>(value[0]);
 }
 
+namespace {
+
+// What a meta row of version 2 ends with.
+bool ReadInstall(Decoder* in, MetaRow* row) {
+  uint8_t flags = 0;
+  if (!in->Varint64(&row->mixed_until) || !in->U8(&row->install_mode) || row->install_mode > 2) {
+    return false;
+  }
+  if (row->install_mode == 0) return true;
+  if (!in->U8(&flags) || flags > 7) return false;
+  row->install_complete = (flags & 1) != 0;
+  row->install_dirty = (flags & 2) != 0;
+  row->install_restart = (flags & 4) != 0;
+  in->Varint64(&row->install_floor);
+  in->Varint64(&row->install_as_of);
+  in->Varint64(&row->install_covered);
+  return ReadString(in, &row->install_cursor);
+}
+
+}  // namespace
+
 Result<MetaRow> ParseMetaRow(std::string_view value) {
   MetaRow row;
   uint8_t version = 0;
@@ -124,7 +146,9 @@ Result<MetaRow> ParseMetaRow(std::string_view value) {
   in.U8(&version);
   in.U8(&row.pages_per_block);
   if (!in.U8(&flags)) return BadRow("a meta row that is cut short");
-  if (version != kRowVersion) return Status::Unsupported("a meta row of unknown version");
+  if (version != kRowVersion && version != kMetaWithInstall) {
+    return Status::Unsupported("a meta row of unknown version");
+  }
   if (row.pages_per_block == 0 || row.pages_per_block > kMaxPagesPerBlock) {
     return BadRow("a meta row whose pages per block are out of range");
   }
@@ -149,6 +173,9 @@ Result<MetaRow> ParseMetaRow(std::string_view value) {
     in.Varint32(&entry.segment);
     in.Varint32(&entry.batch_page);
     in.Varint32(&entry.record_offset);
+  }
+  if (version == kMetaWithInstall && !ReadInstall(&in, &row)) {
+    return BadRow("a meta row whose install makes no sense");
   }
   if (!in.ok() || in.remaining() != 0) return BadRow("a meta row of the wrong length");
   return row;

@@ -69,6 +69,16 @@ struct MetaRow {
   uint64_t horizon = 0;
   std::string state;
   std::vector<OpenEntry> open;
+  // From row version 2 on.
+  uint64_t mixed_until = 0;
+  uint8_t install_mode = 0;  // 0 none, 1 image, 2 delta; the rest only if it is not 0
+  bool install_complete = false;
+  bool install_dirty = false;
+  bool install_restart = false;
+  uint64_t install_floor = 0;
+  uint64_t install_as_of = 0;
+  uint64_t install_covered = 0;
+  std::string install_cursor;
 };
 
 struct LaneCursor {

@@ -139,6 +139,8 @@ void StreamVerifier::LookAtRecord(const BatchHeader& header, const Record& recor
     }
   } else if (const auto* move = std::get_if<Relocate>(&record.body)) {
     RememberGroup(move->group, move->pages_per_block);
+  } else if (const auto* chunk = std::get_if<Chunk>(&record.body)) {
+    RememberGroup(chunk->group, chunk->pages_per_block);
   } else if (const auto* change = std::get_if<GroupChange>(&record.body)) {
     if (change->action == 1) RememberGroup(change->group, change->pages_per_block);
   }

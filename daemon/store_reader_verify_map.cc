@@ -257,6 +257,17 @@ class MapVerifier {
                       "use a newer build",
                       key.group));
     }
+    if (row.install_mode != 0) {
+      report_->Note(
+          fmt::format("group {} is being installed from a peer: it serves nobody until that is "
+                      "finished",
+                      key.group));
+    } else if (row.mixed_until > row.applied) {
+      report_->Note(
+          fmt::format("group {} was installed from a peer: it serves nobody until instance {} is "
+                      "applied",
+                      key.group, row.mixed_until));
+    }
     if (dropped_.contains(key.group)) return Status::Ok();
     for (const OpenEntry& entry : row.open) {
       if (entry.faulty) {

@@ -159,6 +159,91 @@ RC_GTEST_PROP(Record, StableComesBackAsItWas, ()) {
   RC_ASSERT(back->groups == record.groups);
 }
 
+InstallRecord AnyInstall() {
+  InstallRecord record;
+  record.group = *rc::gen::arbitrary<uint32_t>();
+  record.action = static_cast<InstallAction>(*rc::gen::inRange(1, 4));
+  if (record.action == InstallAction::kBegin) {
+    record.mode = static_cast<InstallMode>(*rc::gen::inRange(1, 3));
+    record.floor = *AnyU64() & kMaxInstance;
+  }
+  if (record.action != InstallAction::kAbort) record.instance = *AnyU64() & kMaxInstance;
+  if (record.action == InstallAction::kFinish) {
+    record.state_bytes = static_cast<uint32_t>(*rc::gen::inRange<size_t>(0, kMaxInstalledState));
+    record.state_crc = *rc::gen::arbitrary<uint32_t>();
+  }
+  return record;
+}
+
+ChunkRecord AnyChunk() {
+  ChunkRecord record;
+  record.group = *rc::gen::arbitrary<uint32_t>();
+  record.as_of = *AnyU64() & kMaxInstance;
+  record.newest = *AnyU64() & kMaxInstance;
+  record.covered = *AnyU64();
+  record.cursor = *rc::gen::arbitrary<std::string>();
+  record.last = *rc::gen::arbitrary<bool>();
+  record.block_pages = static_cast<uint32_t>(*rc::gen::inRange(1, 17));
+  const int rows = *rc::gen::inRange(0, 20);
+  for (int i = 0; i < rows; ++i) {
+    ChunkRow row;
+    row.kind = static_cast<ChunkRow::Kind>(*rc::gen::inRange(1, 6));
+    row.number = *AnyU64() / 512;
+    row.version = *AnyU64();
+    if (row.kind == ChunkRow::Kind::kErase) row.count = *AnyU64() / 2;
+    if (row.kind == ChunkRow::Kind::kData) row.crc = *rc::gen::arbitrary<uint32_t>();
+    record.rows.push_back(row);
+  }
+  return record;
+}
+
+RC_GTEST_PROP(Record, InstallComesBackAsItWas, ()) {
+  const InstallRecord record = AnyInstall();
+  const std::string bytes = Encode(record);
+  const Result<InstallRecord> back = DecodeInstall(ViewOf(bytes));
+  RC_ASSERT(back.ok());
+  RC_ASSERT(back->group == record.group);
+  RC_ASSERT(back->action == record.action);
+  RC_ASSERT(back->mode == record.mode);
+  RC_ASSERT(back->instance == record.instance);
+  RC_ASSERT(back->floor == record.floor);
+  RC_ASSERT(back->state_bytes == record.state_bytes);
+  RC_ASSERT(back->state_crc == record.state_crc);
+  RC_ASSERT(Encode(*back) == bytes);
+}
+
+RC_GTEST_PROP(Record, ChunkComesBackAsItWas, ()) {
+  const ChunkRecord record = AnyChunk();
+  const std::string bytes = Encode(record);
+  const Result<ChunkRecord> back = DecodeChunk(ViewOf(bytes));
+  RC_ASSERT(back.ok());
+  RC_ASSERT(back->group == record.group);
+  RC_ASSERT(back->as_of == record.as_of);
+  RC_ASSERT(back->newest == record.newest);
+  RC_ASSERT(back->covered == record.covered);
+  RC_ASSERT(back->cursor == record.cursor);
+  RC_ASSERT(back->last == record.last);
+  RC_ASSERT(back->block_pages == record.block_pages);
+  RC_ASSERT(back->rows == record.rows);
+  RC_ASSERT(Encode(*back) == bytes);
+}
+
+RC_GTEST_PROP(Record, ACutChunkIsRefused, ()) {
+  const std::string bytes = Encode(AnyChunk());
+  const RecordView whole = ViewOf(bytes);
+  RecordView cut = whole;
+  cut.body = whole.body.first(*rc::gen::inRange<size_t>(0, whole.body.size()));
+  RC_ASSERT(DecodeChunk(cut).status().code() == Code::kCorruption);
+}
+
+TEST(Record, AChunkThatReachesPastTheEndIsRefused) {
+  for (const ChunkRow::Kind kind : {ChunkRow::Kind::kErase, ChunkRow::Kind::kExtent}) {
+    ChunkRecord record;
+    record.rows = {{kind, std::numeric_limits<uint64_t>::max() - 1, 2, 1, 0}};
+    EXPECT_FALSE(DecodeChunk(ViewOf(Encode(record))).ok());
+  }
+}
+
 // --- Bytes that nobody vouches for -----------------------------------------------------------
 
 // Every decoder, on whatever type the bytes claim; only crashes and over-reads count.
@@ -170,6 +255,8 @@ void DecodeAnything(const RecordView& view) {
   (void)DecodeRelocate(view);
   (void)DecodeGroup(view);
   (void)DecodeStable(view);
+  (void)DecodeInstall(view);
+  (void)DecodeChunk(view);
 }
 
 RC_GTEST_PROP(Record, ACutRecordIsRefused, ()) {
@@ -189,22 +276,27 @@ RC_GTEST_PROP(Record, RandomChangesAreRefusedOrDecodedToWhatEncodesThem, ()) {
   bytes[at] = static_cast<char>(*rc::gen::arbitrary<uint8_t>());
   RecordView view = ViewOf(bytes);
   DecodeAnything(view);
+  std::string chunk = Encode(AnyChunk());
+  chunk[*rc::gen::inRange<size_t>(kRecordHeadBytes, chunk.size())] =
+      static_cast<char>(*rc::gen::arbitrary<uint8_t>());
+  const Result<ChunkRecord> rows = DecodeChunk(ViewOf(chunk));
+  if (rows.ok()) RC_ASSERT(Encode(*rows).size() <= chunk.size());
   const Result<AcceptRecord> back = DecodeAccept(view);
   // Unknown flag bits of an operation are the only thing that decoding forgets.
   if (back.ok() && back->understood) RC_ASSERT(Encode(*back).size() <= bytes.size());
 }
 
 TEST(Record, EveryDecoderRefusesEveryOtherType) {
-  const std::vector<std::string> all = {Encode(AcceptRecord()),        Encode(HardStateRecord()),
-                                        Encode(TruncateRecord()),      Encode(CheckpointRecord()),
-                                        Encode(RelocateRecord()),      Encode(GroupRecord()),
-                                        Encode(StableRecord{{{1, 2}}})};
+  const std::vector<std::string> all = {
+      Encode(AcceptRecord()),         Encode(HardStateRecord()), Encode(TruncateRecord()),
+      Encode(CheckpointRecord()),     Encode(RelocateRecord()),  Encode(GroupRecord()),
+      Encode(StableRecord{{{1, 2}}}), Encode(InstallRecord()),   Encode(ChunkRecord())};
   for (size_t i = 0; i < all.size(); ++i) {
     const RecordView view = ViewOf(all[i]);
-    const std::vector<bool> accepted = {DecodeAccept(view).ok(),   DecodeHardState(view).ok(),
-                                        DecodeTruncate(view).ok(), DecodeCheckpoint(view).ok(),
-                                        DecodeRelocate(view).ok(), DecodeGroup(view).ok(),
-                                        DecodeStable(view).ok()};
+    const std::vector<bool> accepted = {
+        DecodeAccept(view).ok(),     DecodeHardState(view).ok(), DecodeTruncate(view).ok(),
+        DecodeCheckpoint(view).ok(), DecodeRelocate(view).ok(),  DecodeGroup(view).ok(),
+        DecodeStable(view).ok(),     DecodeInstall(view).ok(),   DecodeChunk(view).ok()};
     for (size_t k = 0; k < accepted.size(); ++k) EXPECT_EQ(accepted[k], k == i) << i << " " << k;
   }
 }

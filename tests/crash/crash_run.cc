@@ -25,6 +25,9 @@ constexpr std::pair<const char*, uint64_t Sightings::*> kSightings[] = {
     {"an entry to be applied again", &Sightings::unapplied},
     {"a death in recovery", &Sightings::deaths_in_recovery},
     {"a dropped group", &Sightings::dropped_groups},
+    {"an install", &Sightings::installs},
+    {"an install resumed after death", &Sightings::installs_resumed},
+    {"an install given up", &Sightings::installs_given_up},
 };
 
 std::string DescribeSpace(const EngineStats& stats) {
@@ -217,6 +220,7 @@ void CrashRun::NoteRecovery(const StoreModel& before) {
     if (!store_.model().Has(id)) continue;
     const GroupModel& now = store_.model().group(id);
     seen_.unapplied += now.applied < before.group(id).applied;
+    seen_.installs_resumed += now.installing;
     for (const auto& [instance, states] : before.group(id).log) {
       if (states.back().done || instance <= now.applied) continue;
       const AcceptState* found = now.Newest(instance);
@@ -235,10 +239,23 @@ void CrashRun::NoteEngine() {
   seen_.seals += stats.seals;
 }
 
+void CrashRun::FinishInstalls() {
+  Trace("finish installs");
+  constexpr int kMaxMoves = 10'000;
+  for (int move = 0; !peers_.empty() && !full_ && failure_.empty(); ++move) {
+    if (move == kMaxMoves) return Check("installs do not come to an end");
+    if (Worked(store_.Flush())) MoveInstall();
+  }
+}
+
 void CrashRun::Finish() {
   LetGo();
   store_.set_patient(true);
   store_->RequestVacuum(true);
+  full_ = false;
+  FinishInstalls();
+  if (failure_.empty() && !peers_.empty()) return Check(store_.VerifyAll());  // no room for them
+  if (!failure_.empty()) return;
   for (GroupId id : store_.model().Usable()) {
     const GroupModel& group = store_.model().group(id);
     for (Instance i = group.applied + 1; i <= group.last() && failure_.empty(); ++i) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "tests/support/install_driver.h"
 #include "tests/support/store_fixture.h"
 
 namespace hydra::test {
@@ -40,6 +41,9 @@ struct Sightings {
   uint64_t unapplied = 0;         // recoveries behind what had been applied
   uint64_t deaths_in_recovery = 0;
   uint64_t dropped_groups = 0;
+  uint64_t installs = 0;           // finished
+  uint64_t installs_resumed = 0;   // recoveries in the middle of one
+  uint64_t installs_given_up = 0;  // aborted
 
   Sightings& operator+=(const Sightings& other);
   std::string Missing() const;  // names of what never happened
@@ -72,6 +76,13 @@ class CrashRun {
     std::map<Lba, BlockState> blocks;  // ... the blocks it reads
   };
 
+  // A replica of a group that is ahead of it, to install from. It meets no faults.
+  struct Peer {
+    std::unique_ptr<Store> store;
+    Instance applied = 0;
+    InstallDriver::Options options;
+  };
+
   static const std::vector<Step>& Steps();
   static Store::Options RandomOptions(uint64_t seed);
   static bool Greedy(uint64_t seed);  // writes more than the store can hold
@@ -84,6 +95,7 @@ class CrashRun {
   void CatchUp();
   void Finish();
   void CompareWithReplica(GroupId group);
+  void FinishInstalls();
 
   // --- Steps. ---
   void ProposeNext();
@@ -108,6 +120,9 @@ class CrashRun {
   void Scrub();
   void PassTime();
   void ToggleVacuum();
+  void StartInstall();
+  void MoveInstall();
+  void AbortInstall();
 
   // --- Helpers. ---
   std::optional<GroupId> AnyGroup();
@@ -131,6 +146,7 @@ class CrashRun {
   Rng rng_;
   Store store_;
   std::map<GroupId, Ballot> ballots_;
+  std::map<GroupId, Peer> peers_;  // of groups that are, or soon will be, installing
   GroupId next_group_ = 1;
   bool full_ = false;  // the store refused a write since the last free
   bool vacuum_ = true;

@@ -44,6 +44,9 @@ const std::vector<CrashRun::Step>& CrashRun::Steps() {
       {"scrub", 4, &CrashRun::Scrub},
       {"pass time", 15, &CrashRun::PassTime},
       {"toggle vacuum", 2, &CrashRun::ToggleVacuum},
+      {"start install", 3, &CrashRun::StartInstall},
+      {"move install", 30, &CrashRun::MoveInstall},
+      {"abort install", 1, &CrashRun::AbortInstall},
   };
   return kSteps;
 }
@@ -127,7 +130,7 @@ void CrashRun::SaveHardState() {
 
 void CrashRun::ApplySome() {
   const std::optional<GroupId> id = AnyGroup();
-  if (!id.has_value()) return;
+  if (!id.has_value() || store_.model().group(*id).Installing()) return;
   for (uint64_t n = rng_.Between(1, 8); n > 0; --n) {
     const Status status = store_.Apply(*id);
     if (!Worked(status, {Code::kBusy, Code::kNotFound, Code::kNoSpace})) {
@@ -244,7 +247,7 @@ void CrashRun::ToggleVacuum() {
 
 void CrashRun::ReadSome() {
   const std::optional<GroupId> id = AnyGroup();
-  if (!id.has_value()) return;
+  if (!id.has_value() || store_.model().Mixed(store_.engine(), *id)) return;
   const GroupModel& group = store_.model().group(*id);
   const uint64_t space = kExtents * group.extent_blocks();
   const Lba lba = rng_.Below(space);
@@ -258,6 +261,7 @@ void CrashRun::ReadSome() {
 void CrashRun::PlanRead() {
   const std::optional<GroupId> id = AnyGroup();
   if (!id.has_value() || reads_.size() >= kMaxHeldReads) return;
+  if (store_.model().Mixed(store_.engine(), *id)) return;
   const GroupModel& group = store_.model().group(*id);
   const uint64_t space = kExtents * group.extent_blocks();
   const Lba lba = rng_.Below(space);
@@ -281,6 +285,7 @@ void CrashRun::FinishRead() {
   const std::vector<GroupId> usable = store_.model().Usable();
   if (std::find(usable.begin(), usable.end(), held.group) == usable.end()) return;
   if (!Worked(read.ok() ? Status::Ok() : read.status())) return;
+  if (store_.model().Mixed(store_.engine(), held.group)) return;
   Check(StoreModel::CompareReadSince(store_.model().group(held.group), held.applied,
                                      std::move(held.blocks), held.lba, *read));
 }
@@ -295,7 +300,7 @@ void CrashRun::CheckLog() {
 
 void CrashRun::CheckNewestVersion() {
   const std::optional<GroupId> id = AnyGroup();
-  if (!id.has_value()) return;
+  if (!id.has_value() || store_.model().Mixed(store_.engine(), *id)) return;
   const GroupModel& group = store_.model().group(*id);
   const Lba lba = rng_.Below(kExtents * group.extent_blocks());
   const Instance seen = rng_.Below(group.applied + 1);
@@ -319,6 +324,78 @@ void CrashRun::Scrub() {
                     "segment {} page {}",
                     d.what == Damage::What::kBlock ? "a block" : "an entry", d.group, d.lba,
                     d.instance, d.segment, d.page));
+  }
+}
+
+// --- Steps: installs -------------------------------------------------------------------------
+
+// A peer that has applied what this group has, and some more that was chosen without it.
+void CrashRun::StartInstall() {
+  const std::optional<GroupId> id = AnyGroup();
+  if (!id.has_value() || peers_.contains(*id) || !store_.model().group(*id).created) return;
+  const GroupModel& group = store_.model().group(*id);
+  Store::Options options;
+  options.segment_bytes = 4 << 20;
+  Peer peer;
+  peer.store = std::make_unique<Store>(options);
+  Store& source = *peer.store;
+  if (!Worked(source.Create()) || !Worked(source.Open())) return;
+  if (!Worked(source.CreateGroup(*id, group.block_pages))) return;
+  peer.applied = group.chosen.size() + rng_.Between(1, 20);
+  for (Instance i = 1; i <= peer.applied; ++i) {
+    const Proposal* value = i <= group.chosen.size()
+                                ? group.chosen[i - 1]
+                                : store_.model().NewProposal(group, RandomOperations(group));
+    if (!Worked(source.Accept(*id, i, kFirstBallot, value))) return;
+    if (i % 8 == 0 && !Worked(source.Settle())) return;
+  }
+  if (!Worked(source.Settle()) || !Worked(source.Checkpoint())) return;
+  store_.model().Learned(*id, source.model().group(*id));
+  peer.options.mode = rng_.Percent(50) ? InstallMode::kImage : InstallMode::kDelta;
+  peer.options.max_pages = Pick(&rng_, {1u, 8u, 32u});
+  peer.options.max_rows = Pick<size_t>(&rng_, {2, 20, 200});
+  Trace(fmt::format("  {}: {} from {} to {}", *id,
+                    peer.options.mode == InstallMode::kImage ? "image" : "delta", group.applied,
+                    peer.applied));
+  peers_[*id] = std::move(peer);
+}
+
+void CrashRun::MoveInstall() {
+  if (peers_.empty()) return;
+  auto it = peers_.begin();
+  std::advance(it, static_cast<ptrdiff_t>(rng_.Below(peers_.size())));
+  const GroupId id = it->first;
+  const std::vector<GroupId> usable = store_.model().Usable();
+  if (std::find(usable.begin(), usable.end(), id) == usable.end()) {
+    peers_.erase(it);
+    return;
+  }
+  const GroupModel& group = store_.model().group(id);
+  if (group.installing_next.has_value()) return;  // one record at a time
+  if (!group.installing && group.applied >= it->second.applied) {
+    ++seen_.installs;
+    peers_.erase(it);
+    return;
+  }
+  // Without an install the group may also have caught up with a part of it by its log.
+  const Status status =
+      InstallDriver(it->second.store.get(), &store_, id, it->second.options).QueueNext();
+  Trace(fmt::format("  {}: {}", id, status.ToString()));
+  if (Worked(status, {Code::kBusy, Code::kNoSpace})) return;
+  full_ |= status.code() == Code::kNoSpace;
+}
+
+void CrashRun::AbortInstall() {
+  for (auto& [id, peer] : peers_) {
+    const std::vector<GroupId> usable = store_.model().Usable();
+    if (std::find(usable.begin(), usable.end(), id) == usable.end()) continue;
+    const GroupModel& group = store_.model().group(id);
+    if (!group.installing || group.installing_next.has_value()) continue;
+    const Status status = store_.InstallAbort(id);
+    Trace(fmt::format("  {}: {}", id, status.ToString()));
+    seen_.installs_given_up += Worked(status, {Code::kBusy, Code::kNoSpace});
+    if (rng_.Percent(50)) peer.options.mode = InstallMode::kImage;
+    return;
   }
 }
 

@@ -114,6 +114,7 @@ std::string StoreModel::VerifyBlocks(Engine* engine) const {
 std::string StoreModel::VerifyBlocks(Engine* engine, GroupId id) const {
   std::string problems;
   const GroupModel& group = groups_.at(id);
+  if (Mixed(engine, id)) return "";
   for (Extent extent : group.touched) {
     const Lba lba = extent * group.extent_blocks();
     // The very last block of all has no successor, and so cannot be part of a range.
@@ -177,6 +178,9 @@ std::string StoreModel::VerifyInfo(Engine* engine, GroupId id) const {
   expect(info->stable <= info->applied && info->stable >= group.covered, "stable");
   expect(info->truncated <= info->stable, "truncated");
   expect(!info->suspect && !info->halted, "health");
+  expect(info->installing == group.installing && info->install.active() == info->installing,
+         "installing");
+  expect(info->mixed_until == 0 || group.installed, "being mixed");
   const HardState* durable = nullptr;
   for (const HardState& state : group.hard_states) {
     if (state.done) durable = &state;

@@ -208,6 +208,40 @@ Status Store::Truncate(GroupId group, Instance instance) {
   return Status::Ok();
 }
 
+// --- Installs --------------------------------------------------------------------------------
+
+Status Store::InstallBegin(GroupId group, InstallMode mode, Instance floor) {
+  const uint64_t token = NextToken();
+  HYDRA_RETURN_IF_ERROR(
+      Patiently([&] { return engine_->InstallBegin(group, mode, floor, token); }));
+  model_.InstallQueued(group, true, 0, token);
+  return Status::Ok();
+}
+
+Status Store::InstallChunk(GroupId group, const ImageChunk& chunk, const Payload& payload) {
+  const uint64_t token = NextToken();
+  HYDRA_RETURN_IF_ERROR(
+      Patiently([&] { return engine_->InstallChunk(group, chunk, payload, token); }));
+  model_.InstallQueued(group, true, 0, token);
+  return Status::Ok();
+}
+
+Status Store::InstallFinish(GroupId group, Instance applied) {
+  const uint64_t token = NextToken();
+  HYDRA_RETURN_IF_ERROR(Patiently(
+      [&] { return engine_->InstallFinish(group, applied, LayerState(group, applied), token); }));
+  model_.InstallQueued(group, false, applied, token);
+  return Status::Ok();
+}
+
+Status Store::InstallAbort(GroupId group) {
+  const uint64_t token = NextToken();
+  const Result<GroupInfo> info = engine_->Info(group);
+  HYDRA_RETURN_IF_ERROR(Patiently([&] { return engine_->InstallAbort(group, token); }));
+  model_.InstallQueued(group, info->install.dirty, 0, token);
+  return Status::Ok();
+}
+
 // --- The state machine -----------------------------------------------------------------------
 
 Status Store::Apply(GroupId id) {
@@ -230,6 +264,7 @@ Status Store::Apply(GroupId id) {
 
 Status Store::ApplyAll() {
   for (GroupId group : model_.Usable()) {
+    if (model_.group(group).Installing()) continue;
     Status status;
     while (status.ok()) status = Apply(group);
     if (status.code() != Code::kNotFound) return status;

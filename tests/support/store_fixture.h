@@ -91,11 +91,17 @@ class Store {
   Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque);
   Status Truncate(GroupId group, Instance instance);
 
+  // --- Installs (tests/support/install_driver.h drives whole ones). ---
+  Status InstallBegin(GroupId group, InstallMode mode, Instance floor);
+  Status InstallChunk(GroupId group, const ImageChunk& chunk, const Payload& payload);
+  Status InstallFinish(GroupId group, Instance applied);
+  Status InstallAbort(GroupId group);
+
   // --- The state machine. ---
   // The next instance: the newest accept, or, after a crash, what had been chosen before (accepted
   // again if the log lacks it). kNotFound: nothing to apply.
   Status Apply(GroupId group);
-  Status ApplyAll();
+  Status ApplyAll();  // of groups that are not installing
 
   // --- The writer and the jobs, run here. ---
   Status WriteBatch(Batch* batch);  // Write and BatchDone

@@ -225,6 +225,24 @@ void StoreModel::TruncateQueued(GroupId id, Instance instance, uint64_t token) {
   states.push_back({instance, false});
 }
 
+void StoreModel::Learned(GroupId id, const GroupModel& elsewhere) {
+  GroupModel& group = groups_.at(id);
+  const size_t common = std::min(group.chosen.size(), elsewhere.chosen.size());
+  HYDRA_CHECK(std::equal(group.chosen.begin(),
+                         group.chosen.begin() + static_cast<ptrdiff_t>(common),
+                         elsewhere.chosen.begin()));
+  if (elsewhere.chosen.size() > common) group.chosen = elsewhere.chosen;
+  group.touched.insert(elsewhere.touched.begin(), elsewhere.touched.end());
+}
+
+void StoreModel::InstallQueued(GroupId id, bool installing, Instance to, uint64_t token) {
+  GroupModel& group = groups_.at(id);
+  group.installing_next = installing;
+  group.install_to = to;
+  group.installed = true;
+  pending_[token] = {What::kInstall, id, to, 0};
+}
+
 void StoreModel::Applied(GroupId id, Instance instance) {
   GroupModel& group = groups_.at(id);
   HYDRA_CHECK(instance == group.applied + 1);
@@ -255,8 +273,18 @@ std::string StoreModel::Completed(uint64_t token) {
       return "";
     case What::kHardState: group.hard_states[what.index].done = true; return "";
     case What::kTruncate: group.truncates[what.index].done = true; return "";
+    case What::kInstall:
+      group.installing = *group.installing_next;
+      group.installing_next.reset();
+      if (what.instance == 0) return "";
+      group.install_to = 0;
+      group.applied = group.covered = what.instance;
+      group.log.erase(group.log.begin(), group.log.upper_bound(what.instance));
+      group.blocks = Replay(group, what.instance);
+      return "";
     case What::kAccept: break;
   }
+  if (!group.log.contains(what.instance)) return "";  // an install went past it
   std::vector<AcceptState>& states = group.log.at(what.instance);
   states[what.index].done = true;
   if (LastDone(states) != static_cast<ptrdiff_t>(what.index)) {
@@ -344,6 +372,7 @@ std::string StoreModel::RecoverGroup(Engine* engine, GroupModel* group) {
   }
   if (info.state_at > info.applied) problem("the layer's state is newer than the map");
   if (info.state_at < group->covered) problem("the layer's state is older than the checkpoint");
+  problems += RecoverInstall(info, group);
   problems += RecoverHardState(info, group);
   problems += RecoverLog(engine, info, group);
   group->created = true;
@@ -351,6 +380,33 @@ std::string StoreModel::RecoverGroup(Engine* engine, GroupModel* group) {
   group->applied = info.applied;
   group->blocks = Replay(*group, info.applied);
   problems += VerifyBlocks(engine, group->id);
+  return problems;
+}
+
+bool StoreModel::Mixed(Engine* engine, GroupId id) const {
+  const Result<GroupInfo> info = engine->Info(id);
+  return groups_.at(id).installed && info.ok() &&
+         (info->installing || info->mixed_until > info->applied);
+}
+
+std::string StoreModel::RecoverInstall(const GroupInfo& info, GroupModel* group) const {
+  std::string problems;
+  const auto problem = [&](const char* text) {
+    problems += fmt::format("group {}: {}\n", group->id, text);
+  };
+  const bool known =
+      info.installing == group->installing || info.installing == group->installing_next;
+  if (!known) {
+    problem(info.installing ? "installing, though it is not" : "forgot that it was installing");
+  }
+  if (group->installing && !info.installing && group->install_to != 0 &&
+      info.applied < group->install_to) {
+    problem("finished an install, but not to its end");
+  }
+  if (info.mixed_until > 0 && !group->installed) problem("mixed without an install");
+  group->installing = info.installing;
+  group->installing_next.reset();
+  group->install_to = 0;
   return problems;
 }
 

@@ -86,6 +86,13 @@ struct GroupModel {
   std::vector<HardState> hard_states;                // in the order of queuing
   std::vector<TruncateState> truncates;
 
+  // An install: whether the group is in one, whether it is once the queued record is durable, and
+  // where a queued finish leads.
+  bool installing = false;
+  std::optional<bool> installing_next;
+  Instance install_to = 0;
+  bool installed = false;  // ever begun: blocks may be newer than `applied`, if the engine says so
+
   std::vector<const Proposal*> chosen;  // chosen[i - 1]
   Instance applied = 0;                 // by the engine as it runs now
   Instance covered = 0;                 // by a completed checkpoint
@@ -93,6 +100,8 @@ struct GroupModel {
   std::set<Extent> touched;             // by any entry ever queued
 
   uint32_t extent_blocks() const { return kExtentPages / block_pages; }
+  // Nothing can be applied.
+  bool Installing() const { return installing || installing_next.has_value(); }
   BlockState At(Lba lba) const;
   Instance last() const;  // the highest instance accepted or chosen
   uint64_t DataBlocks() const;
@@ -113,6 +122,10 @@ class StoreModel {
                 uint64_t token);
   void HardStateQueued(GroupId group, const Ballot& promised, std::string opaque, uint64_t token);
   void TruncateQueued(GroupId group, Instance instance, uint64_t token);
+  // The group's replica elsewhere has had these chosen; its model outlives this one.
+  void Learned(GroupId group, const GroupModel& elsewhere);
+  // `to`: where a finish leads, otherwise 0.
+  void InstallQueued(GroupId group, bool installing, Instance to, uint64_t token);
   void Applied(GroupId group, Instance instance);
   void Covered(GroupId group, Instance instance);
   std::string Completed(uint64_t token);
@@ -139,6 +152,9 @@ class StoreModel {
   static std::string CompareReadSince(const GroupModel& group, Instance since,
                                       std::map<Lba, BlockState> blocks, Lba lba,
                                       const ReadResult& read);
+  // Whether the engine says that the blocks are not those of `applied`, and may say so: then they
+  // are not compared.
+  bool Mixed(Engine* engine, GroupId group) const;
   // Log entries that are durable, against what was accepted.
   std::string VerifyLog(Engine* engine, GroupId group) const;
   // GroupInfo while the engine runs.
@@ -156,7 +172,7 @@ class StoreModel {
                                   const AcceptState& state, const LogEntry& entry);
 
  private:
-  enum class What { kCreate, kDrop, kAccept, kHardState, kTruncate };
+  enum class What { kCreate, kDrop, kAccept, kHardState, kTruncate, kInstall };
   struct Pending {
     What what;
     GroupId group;
@@ -165,6 +181,7 @@ class StoreModel {
   };
 
   std::string RecoverGroup(Engine* engine, GroupModel* group);
+  std::string RecoverInstall(const GroupInfo& info, GroupModel* group) const;
   std::string RecoverHardState(const GroupInfo& info, GroupModel* group) const;
   std::string RecoverLog(Engine* engine, const GroupInfo& info, GroupModel* group) const;
 

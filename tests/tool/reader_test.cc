@@ -101,6 +101,7 @@ TEST(ReaderGarbage, RandomBytesAreRefusedOrReadButNeverCrash) {
     (void)ParseBlockRow(bytes).ok();
     (void)ParseVersionRow(bytes).ok();
     (void)ParseMetaRow("\1\1" + bytes).ok();
+    (void)ParseMetaRow("\2\1" + bytes).ok();
     (void)ParseCheckpointRow("\1" + bytes).ok();
     (void)ParseIntentRow("\1" + bytes).ok();
     (void)ParseIdentity(bytes).ok();
@@ -115,6 +116,12 @@ TEST(ReaderGarbage, MutatedRecordsUnderAValidCrcNeverCrash) {
                   Block(15))
           .HardState(1, 1, 3, "opaque")
           .Relocate(1, 0, Version(1), 1, 2, Block(10))
+          .InstallBegin(1, 1, 2, 9)
+          .Chunk(1, 9, 9, 500, "cursor",
+                 {DataRow(3, Version(8), Block(3)), ExtentRow(8, Version(7)),
+                  EraseRow(4, 90, Version(9))},
+                 Block(3))
+          .InstallFinish(1, 9, "state")
           .Stable(1, 2);
   Rng rng(5);
   int accepted = 0;
@@ -127,7 +134,7 @@ TEST(ReaderGarbage, MutatedRecordsUnderAValidCrcNeverCrash) {
     store_reader::BatchHeader batch;
     batch.used_bytes = static_cast<uint32_t>(header.size());
     batch.header_pages = 1;
-    batch.payload_pages = 2;
+    batch.payload_pages = static_cast<uint16_t>(spec.payload.size() / kPage);
     batch.records = spec.record_count;
     header.resize(kPage, '\0');
     auto parsed = ParseRecords(batch, AsBytes(header));

@@ -74,6 +74,18 @@ std::string ZeroExtentsOp(const std::vector<uint64_t>& extents) {
   return Operation(4, body);
 }
 
+std::string DataRow(uint64_t lba, uint64_t version, const std::string& block) {
+  std::string row = Varints({1, lba, version});
+  PutFixed32(&row, Crc32c(AsBytes(block)));
+  return row;
+}
+
+std::string ExtentRow(uint64_t extent, uint64_t version) { return Varints({4, extent, version}); }
+
+std::string EraseRow(uint64_t lba, uint64_t count, uint64_t version) {
+  return Varints({5, lba, count, version});
+}
+
 // --- Batches ---------------------------------------------------------------------------------
 
 BatchSpec InLane(int lane) {
@@ -124,6 +136,31 @@ BatchSpec& BatchSpec::Relocate(uint32_t group, uint64_t lba, uint64_t version, u
   PutFixed32(&body, Crc32c(AsBytes(block)));
   PutU8(&body, static_cast<uint8_t>(block.size() / kPage));
   return Record(5, body, block);
+}
+
+BatchSpec& BatchSpec::InstallBegin(uint32_t group, uint8_t mode, uint64_t applied, uint64_t floor) {
+  return Record(8, Varints({group, 1, mode, applied, floor}));
+}
+
+BatchSpec& BatchSpec::InstallFinish(uint32_t group, uint64_t instance, const std::string& state) {
+  std::string pages = state;
+  pages.resize((state.size() + kPage - 1) / kPage * kPage, '\0');
+  std::string body = Varints({group, 2, instance, state.size()});
+  PutFixed32(&body, Crc32c(AsBytes(pages)));
+  return Record(8, body, pages);
+}
+
+BatchSpec& BatchSpec::InstallAbort(uint32_t group) { return Record(8, Varints({group, 3})); }
+
+BatchSpec& BatchSpec::Chunk(uint32_t group, uint64_t as_of, uint64_t newest, uint64_t covered,
+                            const std::string& cursor, const std::vector<std::string>& rows,
+                            const std::string& payload_bytes) {
+  std::string body = Varints({group, as_of, newest, covered, cursor.size()}) + cursor;
+  PutU8(&body, cursor.empty() ? 1 : 0);
+  PutU8(&body, 1);
+  body += Varints({rows.size()});
+  for (const std::string& row : rows) body += row;
+  return Record(9, body, payload_bytes);
 }
 
 BatchSpec& BatchSpec::Stable(uint32_t group, uint64_t instance) {

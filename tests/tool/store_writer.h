@@ -33,6 +33,11 @@ std::string ZeroOp(uint64_t lba, uint64_t count);
 std::string UnmapOp(uint64_t lba, uint64_t count);
 std::string ZeroExtentsOp(const std::vector<uint64_t>& extents);
 
+// Rows of a chunk.
+std::string DataRow(uint64_t lba, uint64_t version, const std::string& block);
+std::string ExtentRow(uint64_t extent, uint64_t version);
+std::string EraseRow(uint64_t lba, uint64_t count, uint64_t version);
+
 struct BatchSpec {
   int lane = 0;
   bool seal = false;
@@ -54,6 +59,13 @@ struct BatchSpec {
   BatchSpec& Relocate(uint32_t group, uint64_t lba, uint64_t version, uint32_t old_segment,
                       uint32_t old_page, const std::string& block);
   BatchSpec& Stable(uint32_t group, uint64_t instance);
+  BatchSpec& InstallBegin(uint32_t group, uint8_t mode, uint64_t applied, uint64_t floor);
+  BatchSpec& InstallFinish(uint32_t group, uint64_t instance, const std::string& state);
+  BatchSpec& InstallAbort(uint32_t group);
+  // `rows` as bytes; blocks of one page.
+  BatchSpec& Chunk(uint32_t group, uint64_t as_of, uint64_t newest, uint64_t covered,
+                   const std::string& cursor, const std::vector<std::string>& rows,
+                   const std::string& payload_bytes = "");
 };
 
 BatchSpec InLane(int lane);

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/install_driver.h"
+
+#include <fmt/format.h>
+
+namespace hydra::test {
+
+Result<ImagePiece> InstallDriver::Build() {
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, (*target_)->Info(group_));
+  ImageRequest request;
+  request.group = group_;
+  request.mode = options_.mode;
+  request.base = options_.ignore_base && options_.mode == InstallMode::kImage
+                     ? 0
+                     : LastVersionOf(info.applied);
+  const bool resume = info.installing && info.install.mode == options_.mode;
+  if (resume) request.cursor = info.install.cursor;
+  request.max_pages = options_.max_pages;
+  request.max_rows = options_.max_rows;
+  return BuildImageChunk(source_->engine(), request);
+}
+
+Status InstallDriver::Begin() {
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, (*target_)->Info(group_));
+  ImageRequest request;
+  request.group = group_;
+  request.mode = options_.mode;
+  request.base = LastVersionOf(info.applied);
+  request.max_rows = 1;
+  HYDRA_ASSIGN_OR_RETURN(const ImagePiece first, BuildImageChunk(source_->engine(), request));
+  target_->model().Learned(group_, source_->model().group(group_));
+  return target_->InstallBegin(group_, options_.mode, first.chunk.as_of);
+}
+
+Status InstallDriver::QueueChunk() {
+  HYDRA_ASSIGN_OR_RETURN(const ImagePiece piece, Build());
+  HYDRA_RETURN_IF_ERROR(target_->InstallChunk(group_, piece.chunk, piece.payload));
+  ++counts_.chunks;
+  counts_.rows += piece.chunk.rows.size();
+  for (const BufferSlice& slice : piece.payload) counts_.payload_pages += slice.length / kPageSize;
+  for (const ImageRow& row : piece.chunk.rows) counts_.same += row.same ? 1 : 0;
+  return Status::Ok();
+}
+
+Status InstallDriver::QueueFinish() {
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, (*target_)->Info(group_));
+  // The source may have moved on, and had more chosen, while it was sending.
+  target_->model().Learned(group_, source_->model().group(group_));
+  return target_->InstallFinish(group_, info.install.as_of);
+}
+
+Status InstallDriver::QueueNext() {
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, (*target_)->Info(group_));
+  if (!info.installing || info.install.restart || info.install.mode != options_.mode) {
+    return Begin();
+  }
+  return info.install.complete ? QueueFinish() : QueueChunk();
+}
+
+Status InstallDriver::Run() {
+  for (bool finished = false; !finished;) {
+    HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, (*target_)->Info(group_));
+    finished = info.installing && info.install.complete && !info.install.restart &&
+               info.install.mode == options_.mode;
+    HYDRA_RETURN_IF_ERROR(QueueNext());
+    HYDRA_RETURN_IF_ERROR(target_->Flush());
+  }
+  return Status::Ok();
+}
+
+Status InstallDriver::RunAndCatchUp() {
+  HYDRA_RETURN_IF_ERROR(Run());
+  target_->model().Learned(group_, source_->model().group(group_));
+  return target_->Settle();
+}
+
+Status Follow(Store* source, Store* target, GroupId group, Instance instance) {
+  target->model().Learned(group, source->model().group(group));
+  while (target->model().group(group).applied < instance) {
+    HYDRA_RETURN_IF_ERROR(target->Apply(group));
+    HYDRA_RETURN_IF_ERROR(target->Flush());
+  }
+  return Status::Ok();
+}
+
+std::string Differences(Store* a, Store* b, GroupId group) {
+  const Result<GroupInfo> ours = (*a)->Info(group);
+  const Result<GroupInfo> theirs = (*b)->Info(group);
+  if (!ours.ok() || !theirs.ok()) return "a replica has no such group\n";
+  if (ours->applied != theirs->applied || ours->mixed_until != 0 || theirs->mixed_until != 0) {
+    return fmt::format("applied {} and {}, mixed until {} and {}\n", ours->applied, theirs->applied,
+                       ours->mixed_until, theirs->mixed_until);
+  }
+  const Result<uint64_t> one = (*a)->Digest(group);
+  const Result<uint64_t> other = (*b)->Digest(group);
+  if (!one.ok() || !other.ok()) return "no digest\n";
+  std::string problems = *one == *other ? "" : "the digests differ\n";
+  return problems + a->model().VerifyBlocks(a->engine(), group) +
+         b->model().VerifyBlocks(b->engine(), group);
+}
+
+}  // namespace hydra::test

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// InstallDriver: brings a group of one store up to date from its replica in another, the way the
+// layers above will: chunk by chunk, from wherever the receiver's durable cursor stands. It keeps
+// nothing that matters, so after a crash of the receiver a new driver goes on.
+#pragma once
+
+#include <cstdint>
+
+#include "blockstore/image_source.h"
+#include "tests/support/store_fixture.h"
+
+namespace hydra::test {
+
+class InstallDriver {
+ public:
+  struct Options {
+    InstallMode mode = InstallMode::kImage;
+    uint32_t max_pages = 8;
+    size_t max_rows = 16;
+    bool ignore_base = false;  // an image with all payload
+  };
+  // What travelled.
+  struct Counts {
+    uint64_t chunks = 0;
+    uint64_t rows = 0;
+    uint64_t payload_pages = 0;
+    uint64_t same = 0;
+  };
+
+  InstallDriver(Store* source, Store* target, GroupId group, const Options& options)
+      : source_(source), target_(target), group_(group), options_(options) {}
+
+  // The next chunk that the receiver needs.
+  Result<ImagePiece> Build();
+  // Each queues one record. Begin also tells the target's model what was chosen elsewhere.
+  Status Begin();
+  Status QueueChunk();
+  Status QueueFinish();
+  // The next of begin, chunk and finish.
+  Status QueueNext();
+  // Everything that is left, each record flushed.
+  Status Run();
+  // ... and applies what was chosen since, up to where the source is.
+  Status RunAndCatchUp();
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  Store* source_;
+  Store* target_;
+  GroupId group_;
+  Options options_;
+  Counts counts_;
+};
+
+// Has `target` accept and apply what `source` has applied, up to `instance`, as a replica in step
+// with it does.
+Status Follow(Store* source, Store* target, GroupId group, Instance instance);
+
+// "" if both replicas hold the same: applied instance, digest, and every block by itself.
+std::string Differences(Store* a, Store* b, GroupId group);
+
+}  // namespace hydra::test
