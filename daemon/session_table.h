@@ -63,6 +63,10 @@ struct CancelVerdict {
 // as it lives; a session that is gone never executes anything again, because ids (the instances
 // that opened them) are never used twice.
 //
+// kFenced and kWindowFull executed nothing and are not remembered: the same request may come again
+// and be executed then. A client that takes such an answer for the last word must count it as one
+// (raise lowest_unanswered above it), so that a copy still under way comes too late.
+//
 // A request is decided and finished within the apply of one operation: Begin, and if it says
 // kExecute, Finish before any other call. One thread. The limits are part of the state machine:
 // replicas that disagree about them diverge, so they change only with the cluster's feature level.

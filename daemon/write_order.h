@@ -31,7 +31,7 @@ enum class SeenVerdict : uint8_t {
 // their length: a whole extent is as cheap as a block. Not replicated. One thread.
 class WriteOrder {
  public:
-  // Ranges noted and not yet applied. A full record is a reason to answer BUSY; 32 MiB at worst.
+  // Ranges noted and not yet applied. A full record is a reason to answer BUSY; 40 MiB at worst.
   static constexpr size_t kMaxPending = 256 * 1024;
 
   // To be asked before a mutation joins an entry, for all its ranges.
