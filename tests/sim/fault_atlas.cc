@@ -34,8 +34,10 @@ uint64_t Mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
 
 // --- Permit ------------------------------------------------------------------------------------
 
-FaultAtlas::Permit::Permit(FaultAtlas* atlas, NodeId node, bool first)
-    : atlas_(atlas), node_(node), granted_(true), first_(first) {}
+FaultAtlas::Permit::Permit(FaultAtlas* atlas, NodeId node)
+    : atlas_(atlas), node_(node), granted_(true) {
+  ++atlas->permits_[node];
+}
 
 FaultAtlas::Permit::Permit(Permit&& other) noexcept { *this = std::move(other); }
 
@@ -45,7 +47,6 @@ FaultAtlas::Permit& FaultAtlas::Permit::operator=(Permit&& other) noexcept {
   atlas_ = std::exchange(other.atlas_, nullptr);
   node_ = other.node_;
   granted_ = std::exchange(other.granted_, false);
-  first_ = other.first_;
   return *this;
 }
 
@@ -53,15 +54,18 @@ FaultAtlas::Permit::~Permit() { GiveBack(); }
 
 void FaultAtlas::Permit::Commit() {
   HYDRA_CHECK(granted_ && atlas_ != nullptr);
-  HYDRA_CHECK(atlas_->damaged(node_));  // else it was reported repaired before the damage was done
+  atlas_->damaged_.insert(node_);
   ++atlas_->granted_;
-  atlas_ = nullptr;
+  GiveBack();
+  granted_ = true;
 }
 
 void FaultAtlas::Permit::GiveBack() {
-  if (atlas_ != nullptr && first_) atlas_->damaged_.erase(node_);
-  atlas_ = nullptr;
   granted_ = false;
+  if (atlas_ == nullptr) return;
+  const auto out = atlas_->permits_.find(node_);
+  if (--out->second == 0) atlas_->permits_.erase(out);
+  atlas_ = nullptr;
 }
 
 // --- Groups ------------------------------------------------------------------------------------
@@ -120,7 +124,7 @@ bool FaultAtlas::changing(Group id) const { return groups_.at(id).in_force.size(
 
 FaultAtlas::Permit FaultAtlas::Ask(NodeId node) {
   // What may be lost already cannot be lost again.
-  if (damaged(node)) return Permit(this, node, /*first=*/false);
+  if (damaged(node)) return Permit(this, node);
   for (const auto& [id, group] : groups_) {
     for (size_t config = 0; config < group.in_force.size(); ++config) {
       const Members& members = group.in_force[config];
@@ -133,8 +137,7 @@ FaultAtlas::Permit FaultAtlas::Ask(NodeId node) {
       }
     }
   }
-  damaged_.insert(node);
-  return Permit(this, node, /*first=*/true);
+  return Permit(this, node);
 }
 
 bool FaultAtlas::MayRotPayload(NodeId node, Group id, uint64_t instance) const {

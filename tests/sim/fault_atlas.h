@@ -78,13 +78,12 @@ class FaultAtlas {
 
    private:
     friend class FaultAtlas;
-    Permit(FaultAtlas* atlas, NodeId node, bool first);
+    Permit(FaultAtlas* atlas, NodeId node);
     void GiveBack();
 
-    FaultAtlas* atlas_ = nullptr;
+    FaultAtlas* atlas_ = nullptr;  // null once committed or given back; outlives the permit
     NodeId node_ = 0;
     bool granted_ = false;
-    bool first_ = false;  // the node was not damaged before
   };
 
   explicit FaultAtlas(uint64_t seed);
@@ -120,7 +119,8 @@ class FaultAtlas {
   // See above what it takes. The node must be damaged.
   void Repaired(NodeId node);
 
-  bool damaged(NodeId node) const { return damaged_.contains(node); }
+  // Damaged, or may be any moment: a permit is out.
+  bool damaged(NodeId node) const { return damaged_.contains(node) || permits_.contains(node); }
   const std::set<NodeId>& damaged() const { return damaged_; }
   uint64_t granted() const { return granted_; }
   uint64_t refused() const { return refused_; }
@@ -141,6 +141,7 @@ class FaultAtlas {
   const Mode mode_;
   std::map<Group, GroupState> groups_;
   std::set<NodeId> damaged_;
+  std::map<NodeId, size_t> permits_;  // out, not committed
   uint64_t granted_ = 0;
   uint64_t refused_ = 0;
 };

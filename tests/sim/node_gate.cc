@@ -63,8 +63,8 @@ EventId NodeGate::At(Nanos time, const Label& label, std::function<void()> work)
 }
 
 std::function<void()> NodeGate::InThisLife(std::function<void()> work) {
-  return [this, life = life_, work = std::move(work)] {
-    if (life == life_) Do(work);
+  return [this, life = life_, work = std::move(work)]() mutable {
+    if (life == life_) Do(std::move(work));
   };
 }
 

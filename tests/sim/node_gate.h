@@ -41,7 +41,7 @@ class NodeGate {
   // In this life, after `delay` of virtual time.
   EventId After(Nanos delay, const Label& label, std::function<void()> work);
   EventId At(Nanos time, const Label& label, std::function<void()> work);
-  // Wraps a completion: it does nothing in a later life.
+  // Wraps a completion, which is called once: it does nothing in a later life.
   std::function<void()> InThisLife(std::function<void()> work);
 
  private:

@@ -81,6 +81,21 @@ TEST(FaultAtlas, AnUnusedPermitIsGivenBack) {
   EXPECT_TRUE(atlas.damaged(2)) << "the first damage stays";
 }
 
+TEST(FaultAtlas, TheFirstOfTwoPermitsGoesBackTheSecondCounts) {
+  FaultAtlas atlas(1, Mode::kNodes);
+  atlas.AddGroup(1, {1, 2, 3});
+  FaultAtlas::Permit first = atlas.MayRot(1);
+  FaultAtlas::Permit second = atlas.MayWipe(1);
+  ASSERT_TRUE(second);
+  first = FaultAtlas::Permit();
+  EXPECT_FALSE(atlas.MayRot(2)) << "the second is still out";
+  second.Commit();
+  EXPECT_EQ(atlas.damaged(), std::set<NodeId>{1});
+  EXPECT_FALSE(atlas.MayRot(2));
+  atlas.Repaired(1);
+  EXPECT_TRUE(atlas.MayRot(2));
+}
+
 TEST(FaultAtlas, PayloadsRotOnAMinorityOfEachRange) {
   FaultAtlas atlas(7, Mode::kPayloads);
   atlas.AddGroup(1, {1, 2, 3});
