@@ -94,7 +94,7 @@ bool FaultAtlas::BeginChange(Group id, const Members& members) {
   const Members& present = group.in_force.front();
   if (group.in_force.size() > 1 || members.empty()) return false;
   if (members == present) return true;
-  Members lacking = Lacking(group, 0);
+  Members lacking = Lacking(group, present);
   const Members leaving = Leaving(present, members);
   HYDRA_CHECK(leaving.size() + Leaving(members, present).size() == 1);
   lacking.insert(leaving.begin(), leaving.end());
@@ -126,10 +126,9 @@ FaultAtlas::Permit FaultAtlas::Ask(NodeId node) {
   // What may be lost already cannot be lost again.
   if (damaged(node)) return Permit(this, node);
   for (const auto& [id, group] : groups_) {
-    for (size_t config = 0; config < group.in_force.size(); ++config) {
-      const Members& members = group.in_force[config];
+    for (const Members& members : group.in_force) {
       if (!members.contains(node)) continue;
-      Members lacking = Lacking(group, config);
+      Members lacking = Lacking(group, members);
       lacking.insert(node);
       if (lacking.size() + group.rot_replicas > Spare(members)) {
         ++refused_;
@@ -156,14 +155,10 @@ bool FaultAtlas::MayRotPayload(NodeId node, Group id, uint64_t instance) const {
 
 void FaultAtlas::Repaired(NodeId node) { HYDRA_CHECK(damaged_.erase(node) == 1); }
 
-FaultAtlas::Members FaultAtlas::Lacking(const GroupState& group, size_t config) const {
-  const Members& members = group.in_force[config];
+FaultAtlas::Members FaultAtlas::Lacking(const GroupState& group, const Members& members) const {
   Members lacking;
   for (const NodeId node : members) {
     if (damaged(node) || group.behind.contains(node)) lacking.insert(node);
-  }
-  if (config == 0 && group.in_force.size() > 1) {
-    for (const NodeId node : Leaving(members, group.in_force[1])) lacking.insert(node);
   }
   return lacking;
 }

@@ -9,37 +9,36 @@
 // until it is reported repaired: rot (which may sleep undetected), a write that went astray, a
 // wiped or replaced disk, and a failed write or flush, after which a node stops until it is
 // rebuilt. A member is *behind* if it need not hold all that was chosen before its configuration
-// was. *Lacking* = damaged, behind, or about to be removed by a change in flight.
+// was. *Lacking* = damaged or behind.
 //
 // Besides whole nodes, single payloads may rot on nodes that stay sound: each range of kRotRange
 // instances of a group has its own r replicas on which it may, a function of the seed alone.
 //
 // Rules.
-//   (1) X may be damaged if, with X, in each configuration in force that has X:  lacking + r <= f.
-//   (2) A change that removes Y may begin if, with Y, in the present configuration:  lacking + r <
-//   q. (3) From the beginning of a change until it is known to be chosen or dead, both
-//   configurations
-//       are in force, and Y is lacking in the present one.
-//   (4) When a configuration is chosen, its members that do not hold everything below it are
-//   behind.
+//   1. X may be damaged if, with X, in each configuration in force that has X: lacking + r <= f.
+//   2. A change that removes Y may begin if, with Y, in the present one: lacking + r < q.
+//   3. From the beginning of a change until it is known to be chosen or dead, both configurations
+//      are in force.
+//   4. When a configuration is chosen, its members that do not hold everything below are behind.
 //
 // Why a good copy always exists. Take an entry chosen under the configuration in force: q members
-// made it durable. Those that may have lost it are damaged (at most f - r, by 1) or in its range's
-// rot set (r): at most f < q, so one holds it still. An entry chosen under an earlier
-// configuration: at the change, q of the old members had it; rule 2 (kept up by 3 and 1 while the
-// change was in flight) leaves at least one that had not lost it and stays a member. By 4, only
-// members known to hold everything count as not behind; as long as there are others, rule 1 keeps n
-// - f of the members neither damaged nor behind, if it lets anything be damaged at all; and if it
-// does not, nothing is lost. A member that catches up only adds copies. Why a majority can go on:
-// damaged nodes (which may not vote) are at most f, so q are sound; a rotten payload does not stop
-// its node from voting.
+// made it durable. Those that may have lost it are damaged (at most f - r, by rule 1) or in its
+// range's rot set (r): at most f < q, so one holds it still. Now one chosen under an earlier
+// configuration. At the change q of the old members had it, and by rule 2 one of them had not lost
+// it and stays a member. (Damage granted while the change was in flight obeyed rule 1 in the new
+// configuration as well: at most (n - 2)/2 are lacking there; with Y, that is less than q.) After
+// the change, rule 4 counts as behind whoever may lack it; as long as rule 1 lets anything be
+// damaged, at least q members are neither damaged nor behind; and when it does not, nothing is
+// lost. A member that catches up only adds copies.
+//
+// Why a majority can go on. Damaged nodes, which may not vote, are at most f, so q are sound. A
+// rotten payload does not stop its node from voting.
 //
 // The argument needs that "repaired" and "caught up" mean what they say:
-//   Repaired(X): X holds, readable, everything it ever acknowledged (accepted entries that were
-//   never
-//     chosen, too) or a value it knows to be chosen in its place, and everything that was chosen in
-//     its groups. In practice: a full scrub of the node found nothing, no entry is faulty, no group
-//     is suspect or being installed, and each group has applied what was committed when X asked.
+//   Repaired(X): X holds, readable, everything it ever acknowledged (also accepted entries that
+//   were not chosen yet) or a value that it knows to be chosen in its place, and everything that
+//   was chosen in its groups. In practice: a full scrub of the node found nothing, no entry is
+//   faulty, no group is suspect or being installed, and each has applied what was committed.
 //   CaughtUp(group, X): X has applied the group's newest configuration.
 //
 // Faults that take nothing durable need no permission: crashes, power loss, tears of unsynced
@@ -135,7 +134,7 @@ class FaultAtlas {
   };
 
   Permit Ask(NodeId node);
-  Members Lacking(const GroupState& group, size_t config) const;
+  Members Lacking(const GroupState& group, const Members& members) const;
 
   const uint64_t seed_;
   const Mode mode_;
