@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hydra-sim: runs simulated clusters and reports what they did wrong. Exit status: 0 all was right,
+// 1 a violation was found (--exam: a sabotage was not), 2 it was called wrongly.
+#include <sys/random.h>
+
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/probe.h"
+#include "base/sabotage.h"
+#include "tests/sim/campaign.h"
+#include "tests/sim/run.h"
+
+namespace hydra::sim {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kDefaultSeeds = 100;
+
+struct Arguments {
+  std::string seeds;
+  uint64_t seed = 0;
+  unsigned nodes = 0;
+  double minutes = 0;
+  unsigned jobs = 0;
+  unsigned max_failures = 1;
+  std::string sabotage;
+  bool one_seed = false;
+  bool json = false;
+  bool trace = false;
+  bool twice = false;
+  bool exam = false;
+  bool probes = false;
+  bool list_sabotages = false;
+};
+
+std::string ReplayCommand(uint64_t seed, const RunOptions& run) {
+  std::string command = fmt::format("hydra-sim --seed {}", seed);
+  if (run.nodes != 0) command += fmt::format(" --nodes {}", run.nodes);
+  if (run.sabotage) command += fmt::format(" --sabotage {}", SabotageName(*run.sabotage));
+  return command + " --trace";
+}
+
+double Seconds(Nanos nanos) { return static_cast<double>(nanos) / kSecond; }
+
+double Speed(const CampaignResult& result) {
+  return result.wall == 0 ? 0 : Seconds(result.simulated) / Seconds(result.wall);
+}
+
+Json ToJson(const CampaignResult& result, const CampaignOptions& options, bool probes) {
+  Json json = {{"ok", result.ok()},
+               {"first_seed", options.seeds.first},
+               {"seeds", result.seeds},
+               {"failed", result.failures.size()},
+               {"simulated_seconds", Seconds(result.simulated)},
+               {"wall_seconds", Seconds(result.wall)},
+               {"speed", Speed(result)},
+               {"operations_checked", result.operations_checked},
+               {"faults_injected", result.faults_injected()},
+               {"faults", result.faults},
+               {"probes_reached", result.probes_reached()},
+               {"probes_total", result.probes.size()}};
+  if (options.run.sabotage) json["sabotage"] = SabotageName(*options.run.sabotage);
+  Json failures = Json::array();
+  for (const SeedFailure& f : result.failures) {
+    failures.push_back({{"seed", f.seed},
+                        {"failure", f.text},
+                        {"knobs", f.knobs},
+                        {"replay", ReplayCommand(f.seed, options.run)}});
+  }
+  json["failures"] = std::move(failures);
+  if (probes) {
+    for (const auto& [probe, passed] : result.probes) {
+      json["probes"].push_back(
+          {{"name", probe.first}, {"where", probe.second}, {"passed", passed}});
+    }
+  }
+  return json;
+}
+
+void PrintText(const CampaignResult& result, const CampaignOptions& options, bool probes) {
+  for (const SeedFailure& f : result.failures) {
+    fmt::print("seed {} FAILED: {}\n", f.seed, f.text);
+    if (!f.knobs.empty()) fmt::print("  options: {}\n", f.knobs);
+    fmt::print("  replay: {}\n\n", ReplayCommand(f.seed, options.run));
+  }
+  fmt::print(
+      "{} seeds from {}, {} failed; {:.2f} simulated hours in {:.1f} s ({:.0f} times real time); "
+      "{} operations checked, {} faults injected; probes reached {}/{}\n",
+      result.seeds, options.seeds.first, result.failures.size(), Seconds(result.simulated) / 3600,
+      Seconds(result.wall), Speed(result), result.operations_checked, result.faults_injected(),
+      result.probes_reached(), result.probes.size());
+  if (!probes) return;
+  for (const auto& [kind, count] : result.faults) fmt::print("  fault {:>12} {}\n", count, kind);
+  for (const auto& [probe, passed] : result.probes) {
+    fmt::print("  probe {:>12} {} ({})\n", passed == 0 ? "NEVER" : fmt::to_string(passed),
+               probe.first, probe.second);
+  }
+}
+
+// In this process, for a debugger or a trace.
+CampaignResult RunHere(const Arguments& arguments, const CampaignOptions& options) {
+  RunOptions run = options.run;
+  run.seed = arguments.seed;
+  if (arguments.trace) {
+    std::FILE* out = arguments.json ? stderr : stdout;
+    run.trace = [out](const std::string& line) { fmt::print(out, "{}\n", line); };
+  }
+  const RealClock clock;
+  const Nanos began = clock.Now();
+  const RunResult run_result = RunSeed(run);
+  CampaignResult result;
+  result.Add(run_result);
+  result.wall = clock.Now() - began;
+  if (!run_result.ok) {
+    result.failures.push_back({run.seed, run_result.failure, run_result.knobs});
+  }
+  for (const ProbeCount& p : Probes()) result.probes[{p.name, p.where}] = p.passed;
+  if (!arguments.json) fmt::print("seed {}: trace {:016x}\n", run.seed, run_result.trace_hash);
+  return result;
+}
+
+// Every sabotage must be found within the seeds.
+int TakeExam(const Arguments& arguments, CampaignOptions options) {
+  Json all = Json::array();
+  size_t caught = 0;
+  for (const SabotageInfo& info : AllSabotages()) {
+    options.run.sabotage = info.sabotage;
+    options.max_failures = 1;
+    const CampaignResult result = RunCampaign(options, RunSeed);
+    caught += result.ok() ? 0 : 1;
+    Json row = {{"sabotage", info.name}, {"caught", !result.ok()}};
+    if (result.ok()) {
+      row["seeds"] = result.seeds;
+    } else {
+      row["seeds"] = result.failures.front().seed - options.seeds.first + 1;
+      row["seed"] = result.failures.front().seed;
+      row["failure"] = result.failures.front().text;
+    }
+    if (!arguments.json) {
+      const std::string text = result.ok() ? "" : result.failures.front().text;
+      fmt::print("{:28} {} after {} seeds: {}\n", info.name, result.ok() ? "MISSED" : "caught",
+                 row["seeds"].get<uint64_t>(), text.substr(0, text.find('\n')));
+      std::fflush(stdout);
+    }
+    all.push_back(std::move(row));
+  }
+  if (arguments.json) {
+    fmt::print("{}\n", Json{{"ok", caught == all.size()}, {"exam", all}}.dump(2));
+  } else {
+    fmt::print("{} of {} sabotages caught\n", caught, all.size());
+  }
+  return caught == all.size() ? 0 : 1;
+}
+
+int ListSabotages() {
+  for (const SabotageInfo& info : AllSabotages()) fmt::print("{:28} {}\n", info.name, info.what);
+  return 0;
+}
+
+int Usage(const std::string& problem) {
+  fmt::print(stderr, "hydra-sim: {}\n", problem);
+  return 2;
+}
+
+int Main(const Arguments& arguments) {
+  if (arguments.list_sabotages) return ListSabotages();
+  CampaignOptions options;
+  options.run.nodes = arguments.nodes;
+  options.max_failures = arguments.max_failures;
+  options.twice = arguments.twice;
+  options.jobs =
+      arguments.jobs != 0 ? arguments.jobs : std::max(1u, std::thread::hardware_concurrency());
+  options.wall_time = static_cast<Nanos>(arguments.minutes * 60 * kSecond);
+  if (!arguments.sabotage.empty()) {
+    options.run.sabotage = FindSabotage(arguments.sabotage);
+    if (!options.run.sabotage) {
+      return Usage("no sabotage '" + arguments.sabotage + "'; see --list-sabotages");
+    }
+  }
+  if (arguments.one_seed) {
+    options.seeds = {arguments.seed, arguments.seed};
+  } else if (!arguments.seeds.empty()) {
+    const Result<SeedRange> seeds = ParseSeedRange(arguments.seeds);
+    if (!seeds.ok()) return Usage(std::string(seeds.status().message()));
+    options.seeds = *seeds;
+  } else if (arguments.minutes > 0) {
+    // Fresh seeds. 32 bits, so that they are easy to pass around.
+    uint32_t fresh = 0;
+    HYDRA_CHECK(getrandom(&fresh, sizeof(fresh), 0) == sizeof(fresh));
+    options.seeds = {fresh, std::numeric_limits<uint64_t>::max() / 2};
+  } else {
+    options.seeds = {1, kDefaultSeeds};
+  }
+  if (arguments.exam) return TakeExam(arguments, options);
+  const bool here = arguments.one_seed && !arguments.twice;
+  const CampaignResult result = here ? RunHere(arguments, options) : RunCampaign(options, RunSeed);
+  if (arguments.json) {
+    fmt::print("{}\n", ToJson(result, options, arguments.probes)
+                           .dump(2, ' ', false, Json::error_handler_t::replace));
+  } else {
+    PrintText(result, options, arguments.probes);
+  }
+  return result.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace hydra::sim
+
+int main(int argc, char** argv) {
+  hydra::sim::Arguments a;
+  CLI::App app("Runs simulated clusters and tries to break them.");
+  CLI::Option* seeds = app.add_option("--seeds", a.seeds, "a range, as 1..500");
+  CLI::Option* seed = app.add_option("--seed", a.seed, "one seed, in this process");
+  seed->excludes(seeds);
+  app.add_option("--nodes", a.nodes, "drawn from the seed unless given")->check(CLI::Range(1, 9));
+  app.add_option("--minutes", a.minutes, "of real time; over fresh seeds unless --seeds is given")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--jobs", a.jobs, "seeds run beside each other; one per core unless given");
+  app.add_option("--max-failures", a.max_failures, "stop after so many")
+      ->check(CLI::PositiveNumber);
+  CLI::Option* sabotage = app.add_option("--sabotage", a.sabotage, "switch a deliberate bug on");
+  app.add_flag("--exam", a.exam, "try every sabotage; each must be caught within the seeds")
+      ->excludes(sabotage);
+  app.add_flag("--twice", a.twice, "run each seed twice and compare the traces");
+  app.add_flag("--trace", a.trace, "print every event")->needs(seed);
+  app.add_flag("--probes", a.probes, "print every probe and fault counter");
+  app.add_flag("--list-sabotages", a.list_sabotages, "and exit");
+  app.add_flag("--json", a.json, "print one JSON object");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  a.one_seed = seed->count() > 0;
+  return hydra::sim::Main(a);
+}
