@@ -255,10 +255,10 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
     commit_heard_ = std::max(commit_heard_, m.commit);
     return;
   }
-  if (m.ballot > promised_) {
+  const bool moved = m.ballot > promised_;
+  if (moved) {
     if (mode_ != Mode::kFollower) StepDown(now, mode_ == Mode::kMaster);
     MovePromise(m.ballot, now);
-    if (m.entries->empty()) AppendHardState();
   }
   HYDRA_CHECK(mode_ != Mode::kMaster);
   if (mode_ != Mode::kFollower) StepDown(now, false);
@@ -267,6 +267,7 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
   master_boot_ = in.boot;
   // Bounds the memory that a gap can cost; the master sends again what is dropped here.
   const Instance limit = applied_ + options_.apply_backlog + 2 * options_.window_instances;
+  bool recorded = !moved;  // the promise: with an entry, or by itself
   for (const AcceptEntry& entry : *m.entries) {
     if (entry.instance > limit) {
       HYDRA_PROBE("accept beyond the follower's limit");
@@ -291,7 +292,9 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
     slot.faulty = false;
     slot.durable = false;
     AppendAccept(entry.instance, slot);
+    recorded = true;
   }
+  if (!recorded) AppendHardState();
   LearnCommit(m.ballot, m.commit, in.from, now);
 }
 
