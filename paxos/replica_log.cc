@@ -281,8 +281,12 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
     Slot& slot = Reach(entry.instance);
     HYDRA_CHECK(!slot.chosen || slot.meta.digest == entry.meta.digest);
     if (slot.ballot == m.ballot && !slot.faulty) {
-      HYDRA_CHECK(slot.meta.digest == entry.meta.digest);
-      if (slot.durable) AddAccepted(entry.instance);
+      if (slot.meta.digest != entry.meta.digest) {
+        // The chosen value, which catching up once put in this one's place.
+        HYDRA_PROBE("accept of a value that was not chosen");
+      } else if (slot.durable) {
+        AddAccepted(entry.instance);
+      }
       continue;
     }
     if (slot.ballot != Ballot{}) HYDRA_PROBE("an accept replaces one of an older ballot");
@@ -374,8 +378,9 @@ void Replica::On(const CatchUpReply& m, const Message& in, Nanos now) {
       HYDRA_PROBE("catch-up: confirmed without a body");
     } else {
       if (slot.faulty) HYDRA_PROBE("catch-up: a rotten entry is fetched");
-      // What is chosen in one ballot is what every higher ballot proposes.
-      HYDRA_CHECK(slot.ballot <= entry.ballot || slot.meta.digest == entry.meta.digest);
+      // The sender may hold it from a ballot below the one in which it was chosen, and below that
+      // of another value here. The record must not go back: what is chosen may be held in any
+      // ballot.
       const Ballot ballot = std::max(slot.ballot, entry.ballot);
       if (ballot > promised_) {
         if (mode_ != Mode::kFollower) StepDown(now, false);
