@@ -438,18 +438,27 @@ void Replica::BecomeMaster(Nanos now) {
   config_at_ = 0;
   config_waiting_.reset();
   handing_over_ = false;
-  for (auto& [instance, reproposal] : reproposals_) {
+  promises_.clear();
+  out_.mastership_changed = true;
+  if (HYDRA_SABOTAGE(kReadWithoutNoop)) active_ = true;
+  ProposeRecovered(now);
+}
+
+// Open instances under the own ballot, then the no-op. Nothing goes above a configuration before it
+// is chosen, not even what was accepted there: whose votes count for it is not known before.
+void Replica::ProposeRecovered(Nanos now) {
+  if (noop_ != 0) return;
+  while (config_at_ == 0 && !reproposals_.empty()) {
+    const Instance instance = reproposals_.begin()->first;
+    Reproposal reproposal = std::move(reproposals_.begin()->second);
+    reproposals_.erase(reproposals_.begin());
     if (reproposal.meta.kind == EntryKind::kConfig) {
       HYDRA_PROBE("recovery: an open configuration is proposed again");
       config_at_ = instance;
+      AddPeersOf(*reproposal.meta.config);
     }
     ProposeAt(instance, std::move(reproposal.meta), std::move(reproposal.body), now);
   }
-  promises_.clear();
-  reproposals_.clear();
-  out_.mastership_changed = true;
-  if (HYDRA_SABOTAGE(kReadWithoutNoop)) active_ = true;
-  // Nothing goes above a configuration before it is chosen; the no-op follows then.
   if (config_at_ == 0) ProposeNoop(now);
 }
 

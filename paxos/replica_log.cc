@@ -185,11 +185,19 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
   return Status::Ok();
 }
 
+// New members get their configuration too; they are told by the same messages as the others.
+void Replica::AddPeersOf(const Config& config) {
+  for (const Member& member : config.members()) {
+    if (member.id == options_.self || FindPeer(member.id) != nullptr) continue;
+    peers_.push_back(Peer{.id = member.id});
+  }
+}
+
 // A configuration goes out alone: everything below it is chosen (this ballot's no-op included),
 // nothing goes above it before it is chosen itself.
 void Replica::MaybeProposeConfig(Nanos now) {
   if (mode_ != Mode::kMaster) return;
-  if (config_at_ == 0 && noop_ == 0 && commit_ + 1 == next_) ProposeNoop(now);
+  ProposeRecovered(now);
   if (!config_waiting_ || config_at_ != 0 || !active_) return;
   if (commit_ + 1 != next_ && !HYDRA_SABOTAGE(kConfigWithoutBarrier)) {
     HYDRA_PROBE("config: waits for the entries below");
@@ -197,11 +205,7 @@ void Replica::MaybeProposeConfig(Nanos now) {
   }
   config_waiting_->config = std::make_shared<Config>(next_, config_waiting_->config->members());
   config_at_ = next_;
-  // New members get it too; they are told by the same messages as the others.
-  for (const Member& member : config_waiting_->config->members()) {
-    if (member.id == options_.self || FindPeer(member.id) != nullptr) continue;
-    peers_.push_back(Peer{.id = member.id});
-  }
+  AddPeersOf(*config_waiting_->config);
   EntryMeta meta = std::move(*config_waiting_);
   config_waiting_.reset();
   ProposeAt(config_at_, std::move(meta), std::move(config_body_), now);
