@@ -38,6 +38,7 @@ std::string Invariants::State(const Replica& r) {
                                                                   4 * r.options_.window_instances);
     HYDRA_INVARIANT(14, r.config_at_ == 0 || r.next_ == r.config_at_ + 1);
     HYDRA_INVARIANT(15, !r.suspect_ && !r.install_.active);
+    HYDRA_INVARIANT(25, r.config_.IsVoter(r.options_.self));
     for (Instance i = r.commit_ + 1; i < r.next_; ++i) {
       HYDRA_INVARIANT(16, r.Find(i) != nullptr && r.Find(i)->ballot == r.ballot_);
     }

@@ -18,7 +18,6 @@ Nanos Usable(Nanos lease) {
 }
 
 constexpr size_t kMaxUnanswered = 64;
-constexpr size_t kMaxPastBoots = 64;
 
 }  // namespace
 
@@ -48,6 +47,7 @@ void LeaseTable::FillNotices(Peer* peer, Heartbeat* message) const {
   if (message->notices.size() > options_.max_notices_per_message) {
     HYDRA_PROBE("lease: more notices than one heartbeat carries");
     message->notices.resize(options_.max_notices_per_message);
+    message->more_notices = true;
   }
   message->last_notice = peer->last_notice;
   message->seen_boot = peer->boot;
@@ -73,33 +73,65 @@ void LeaseTable::Tick(Nanos now, std::vector<Heartbeat>* out) {
   }
 }
 
+// Boots are random, so which of two came later is told by cause and effect: an answer to a
+// heartbeat that left after the known process was last heard can only be of its successor. Anything
+// else of another process may be late, and its sender dead.
+bool LeaseTable::IsCurrent(Peer* peer, const Heartbeat& in) {
+  if (in.boot == peer->boot) return true;
+  if (peer->boot != 0) {
+    const bool answers_us = in.is_reply && peer->sent.contains(in.sequence);
+    if (!answers_us || in.sequence < peer->heard_before) {
+      HYDRA_PROBE("lease: a heartbeat of another process of the peer");
+      peer->next_due = 0;  // its answer will tell
+      return false;
+    }
+    if (in.store == peer->store && in.durable_batch < peer->durable_batch &&
+        std::find(rolled_back_.begin(), rolled_back_.end(), in.from) == rolled_back_.end()) {
+      HYDRA_PROBE("lease: a peer's store went back in time");
+      rolled_back_.push_back(in.from);
+    }
+  }
+  if (in.store != peer->store) {
+    peer->store = in.store;
+    peer->durable_batch = 0;
+  }
+  peer->boot = in.boot;
+  peer->held = {};
+  peer->seen_notice = 0;
+  return true;
+}
+
+void LeaseTable::Answer(Peer* peer, const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out) {
+  Heartbeat reply;
+  reply.from = options_.node;
+  reply.to = in.from;
+  reply.boot = options_.boot;
+  reply.is_reply = true;
+  reply.sequence = in.sequence;
+  reply.store = options_.store;
+  reply.durable_batch = durable_batch_;
+  if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
+    reply.lease = std::min(in.lease, options_.lease);
+    peer->granted_until = std::max(peer->granted_until, now + reply.lease);
+  } else {
+    HYDRA_PROBE("lease: a restarted node grants nothing yet");
+  }
+  FillNotices(peer, &reply);
+  out->push_back(std::move(reply));
+}
+
 void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out,
                       std::vector<std::pair<NodeId, Notice>>* notices) {
   const auto found = peers_.find(in.from);
   if (found == peers_.end() || in.to != options_.node || in.boot == 0) return;
   Peer& peer = found->second;
-  if (peer.boot != in.boot) {
-    if (std::find(peer.past_boots.begin(), peer.past_boots.end(), in.boot) !=
-        peer.past_boots.end()) {
-      HYDRA_PROBE("lease: a heartbeat of a process that died arrives late");
-      return;
-    }
-    if (peer.boot != 0) peer.past_boots.push_back(peer.boot);
-    if (peer.past_boots.size() > kMaxPastBoots) peer.past_boots.erase(peer.past_boots.begin());
-    peer.boot = in.boot;
-    peer.held = {};
-    peer.seen_notice = 0;
-    if (in.store == peer.store && in.durable_batch < peer.durable_batch &&
-        std::find(rolled_back_.begin(), rolled_back_.end(), in.from) == rolled_back_.end()) {
-      HYDRA_PROBE("lease: a peer's store went back in time");
-      rolled_back_.push_back(in.from);
-    }
-    if (in.store != peer.store) {
-      peer.store = in.store;
-      peer.durable_batch = 0;
-    }
+  if (!IsCurrent(&peer, in)) {
+    // A grant binds us to the node, whichever of its processes counts on it.
+    if (!in.is_reply) Answer(&peer, in, now, out);
+    return;
   }
   peer.heard = now;
+  peer.heard_before = peer.next_sequence;
   peer.durable_batch = std::max(peer.durable_batch, in.durable_batch);
 
   for (const Notice& notice : in.notices) {
@@ -107,30 +139,12 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
     peer.seen_notice = notice.sequence;
     notices->emplace_back(in.from, notice);
   }
-  if (in.notices.size() < options_.max_notices_per_message) {
-    peer.seen_notice = std::max(peer.seen_notice, in.last_notice);
-  }
+  if (!in.more_notices) peer.seen_notice = std::max(peer.seen_notice, in.last_notice);
   if (in.seen_boot == options_.boot) {
     std::erase_if(peer.notices, [&](const auto& n) { return n.second.sequence <= in.seen_notice; });
   }
-
   if (!in.is_reply) {
-    Heartbeat reply;
-    reply.from = options_.node;
-    reply.to = in.from;
-    reply.boot = options_.boot;
-    reply.is_reply = true;
-    reply.sequence = in.sequence;
-    reply.store = options_.store;
-    reply.durable_batch = durable_batch_;
-    if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
-      reply.lease = std::min(in.lease, options_.lease);
-      peer.granted_until = std::max(peer.granted_until, now + reply.lease);
-    } else {
-      HYDRA_PROBE("lease: a restarted node grants nothing yet");
-    }
-    FillNotices(&peer, &reply);
-    out->push_back(std::move(reply));
+    Answer(&peer, in, now, out);
     return;
   }
 
@@ -174,7 +188,8 @@ void LeaseTable::Notify(NodeId node, GroupId group, Notice::Kind kind, const Bal
   if (found == peers_.end()) return;
   Peer& peer = found->second;
   Notice& notice = peer.notices[{group, kind}];
-  notice = {++peer.last_notice, group, kind, ballot};
+  notice = {++last_notice_, group, kind, ballot};
+  peer.last_notice = last_notice_;
   peer.next_due = 0;  // tell it soon
 }
 

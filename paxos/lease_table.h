@@ -38,6 +38,7 @@ struct Heartbeat {
   // exists. `seen_*` confirms the other direction.
   std::vector<Notice> notices;
   uint64_t last_notice = 0;
+  bool more_notices = false;  // some did not fit
   uint64_t seen_boot = 0;
   uint64_t seen_notice = 0;
   // Of the sender's stream. The same store with less than before was rolled back.
@@ -107,8 +108,9 @@ class LeaseTable {
   struct Peer {
     uint64_t boot = 0;
     Nanos heard = 0;
-    Nanos granted_until = 0;  // by us
-    Held held;                // by it
+    uint64_t heard_before = 0;  // the first heartbeat that left after it was last heard
+    Nanos granted_until = 0;    // by us
+    Held held;                  // by it
     uint64_t next_sequence = 1;
     Nanos next_due = 0;
     std::map<uint64_t, Nanos> sent;  // unanswered heartbeats, bounded
@@ -117,17 +119,21 @@ class LeaseTable {
     uint64_t last_notice = 0;
     // Its to us, in its current boot.
     uint64_t seen_notice = 0;
-    std::vector<uint64_t> past_boots;  // whose messages may still be under way
     uint64_t store = 0;
     uint64_t durable_batch = 0;
   };
 
   void FillNotices(Peer* peer, Heartbeat* message) const;
+  // Whether the message is of the peer's current process, as far as can be told.
+  bool IsCurrent(Peer* peer, const Heartbeat& in);
+  void Answer(Peer* peer, const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out);
 
   Options options_;
   std::map<NodeId, Peer> peers_;
   std::vector<NodeId> rolled_back_;
   uint64_t durable_batch_ = 0;
+  uint64_t last_notice_ =
+      0;  // of all peers: a peer that leaves and comes back sees no number twice
 };
 
 }  // namespace hydra::paxos

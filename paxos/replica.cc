@@ -221,7 +221,11 @@ void Replica::AdoptConfig(const Config& config) {
   config_at_ = 0;
   const bool member = config_.IndexOf(options_.self) >= 0;
   if (!member) out_.removed = true;
-  if (mode_ != Mode::kMaster) return;
+  if (mode_ != Mode::kMaster) {
+    // A candidate that learns, while it catches up, that it votes no more.
+    if (mode_ != Mode::kFollower && !config_.IsVoter(options_.self)) StepDown(now_, true);
+    return;
+  }
   std::vector<Peer> peers;
   for (const MemberId& id : Others()) {
     Peer* known = FindPeer(id);

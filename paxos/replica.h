@@ -283,6 +283,7 @@ class Replica {
   void On(const FetchBody& m, const Message& in, Nanos now);
   void On(const FetchedBody& m, const Message& in, Nanos now);
   void BecomeMaster(Nanos now);
+  void ProposeRecovered(Nanos now);
   void StepDown(Nanos now, bool tell);
   void ResetElectionTimer(Nanos now);
   void On(const TakeOver& m, const Message& in, Nanos now);
@@ -293,6 +294,7 @@ class Replica {
   void Vote(Slot* slot, uint32_t bits);
   void FlushProposals();
   void Retransmit(Nanos now);
+  void AddPeersOf(const Config& config);
   void MaybeProposeConfig(Nanos now);
   void On(const Accept& m, const Message& in, Nanos now);
   void On(const Accepted& m, const Message& in, Nanos now);

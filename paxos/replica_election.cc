@@ -314,17 +314,23 @@ void Replica::ChooseBest(Instance instance, Reproposal* out) const {
       return;
     }
     // Its body is lost to rot wherever it is known. It was chosen unless a majority certainly did
-    // not accept it in that ballot.
-    uint32_t without = 0;
-    for (size_t m = 0; m < config_.members().size(); ++m) {
-      const MemberId& id = config_.members()[m].id;
-      if (id != options_.self && !promises_.contains(id)) continue;
-      const bool accepted =
-          std::any_of(candidates.begin(), candidates.end(),
-                      [&](const Candidate& c) { return c.id == id && c.ballot == best.ballot; });
-      if (!accepted) without |= 1u << m;
-    }
-    if (!config_.IsMajority(without)) {
+    // not accept it in that ballot. What holds an entry of a higher ballot may have held this one
+    // before.
+    const auto not_chosen = [&](const Config& config) {
+      uint32_t without = 0;
+      for (size_t m = 0; m < config.members().size(); ++m) {
+        const MemberId& id = config.members()[m].id;
+        if (id != options_.self && !promises_.contains(id)) continue;
+        const bool may_have =
+            std::any_of(candidates.begin(), candidates.end(),
+                        [&](const Candidate& c) { return c.id == id && c.ballot >= best.ballot; });
+        if (!may_have) without |= 1u << m;
+      }
+      return config.IsMajority(without);
+    };
+    // Above an open configuration that one may have been in force.
+    const std::vector<Config> open = OpenConfigs();
+    if (!not_chosen(config_) || !std::all_of(open.begin(), open.end(), not_chosen)) {
       HYDRA_PROBE("recovery: waits for a good copy of a faulty entry");
       return;  // undecided: wait for another promise
     }
@@ -432,18 +438,27 @@ void Replica::BecomeMaster(Nanos now) {
   config_at_ = 0;
   config_waiting_.reset();
   handing_over_ = false;
-  for (auto& [instance, reproposal] : reproposals_) {
+  promises_.clear();
+  out_.mastership_changed = true;
+  if (HYDRA_SABOTAGE(kReadWithoutNoop)) active_ = true;
+  ProposeRecovered(now);
+}
+
+// Open instances under the own ballot, then the no-op. Nothing goes above a configuration before it
+// is chosen, not even what was accepted there: whose votes count for it is not known before.
+void Replica::ProposeRecovered(Nanos now) {
+  if (noop_ != 0) return;
+  while (config_at_ == 0 && !reproposals_.empty()) {
+    const Instance instance = reproposals_.begin()->first;
+    Reproposal reproposal = std::move(reproposals_.begin()->second);
+    reproposals_.erase(reproposals_.begin());
     if (reproposal.meta.kind == EntryKind::kConfig) {
       HYDRA_PROBE("recovery: an open configuration is proposed again");
       config_at_ = instance;
+      AddPeersOf(*reproposal.meta.config);
     }
     ProposeAt(instance, std::move(reproposal.meta), std::move(reproposal.body), now);
   }
-  promises_.clear();
-  reproposals_.clear();
-  out_.mastership_changed = true;
-  if (HYDRA_SABOTAGE(kReadWithoutNoop)) active_ = true;
-  // Nothing goes above a configuration before it is chosen; the no-op follows then.
   if (config_at_ == 0) ProposeNoop(now);
 }
 

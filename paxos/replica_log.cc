@@ -185,11 +185,19 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
   return Status::Ok();
 }
 
+// New members get their configuration too; they are told by the same messages as the others.
+void Replica::AddPeersOf(const Config& config) {
+  for (const Member& member : config.members()) {
+    if (member.id == options_.self || FindPeer(member.id) != nullptr) continue;
+    peers_.push_back(Peer{.id = member.id});
+  }
+}
+
 // A configuration goes out alone: everything below it is chosen (this ballot's no-op included),
 // nothing goes above it before it is chosen itself.
 void Replica::MaybeProposeConfig(Nanos now) {
   if (mode_ != Mode::kMaster) return;
-  if (config_at_ == 0 && noop_ == 0 && commit_ + 1 == next_) ProposeNoop(now);
+  ProposeRecovered(now);
   if (!config_waiting_ || config_at_ != 0 || !active_) return;
   if (commit_ + 1 != next_ && !HYDRA_SABOTAGE(kConfigWithoutBarrier)) {
     HYDRA_PROBE("config: waits for the entries below");
@@ -197,11 +205,7 @@ void Replica::MaybeProposeConfig(Nanos now) {
   }
   config_waiting_->config = std::make_shared<Config>(next_, config_waiting_->config->members());
   config_at_ = next_;
-  // New members get it too; they are told by the same messages as the others.
-  for (const Member& member : config_waiting_->config->members()) {
-    if (member.id == options_.self || FindPeer(member.id) != nullptr) continue;
-    peers_.push_back(Peer{.id = member.id});
-  }
+  AddPeersOf(*config_waiting_->config);
   EntryMeta meta = std::move(*config_waiting_);
   config_waiting_.reset();
   ProposeAt(config_at_, std::move(meta), std::move(config_body_), now);
@@ -255,10 +259,10 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
     commit_heard_ = std::max(commit_heard_, m.commit);
     return;
   }
-  if (m.ballot > promised_) {
+  const bool moved = m.ballot > promised_;
+  if (moved) {
     if (mode_ != Mode::kFollower) StepDown(now, mode_ == Mode::kMaster);
     MovePromise(m.ballot, now);
-    if (m.entries->empty()) AppendHardState();
   }
   HYDRA_CHECK(mode_ != Mode::kMaster);
   if (mode_ != Mode::kFollower) StepDown(now, false);
@@ -267,6 +271,7 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
   master_boot_ = in.boot;
   // Bounds the memory that a gap can cost; the master sends again what is dropped here.
   const Instance limit = applied_ + options_.apply_backlog + 2 * options_.window_instances;
+  bool recorded = !moved;  // the promise: with an entry, or by itself
   for (const AcceptEntry& entry : *m.entries) {
     if (entry.instance > limit) {
       HYDRA_PROBE("accept beyond the follower's limit");
@@ -280,8 +285,12 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
     Slot& slot = Reach(entry.instance);
     HYDRA_CHECK(!slot.chosen || slot.meta.digest == entry.meta.digest);
     if (slot.ballot == m.ballot && !slot.faulty) {
-      HYDRA_CHECK(slot.meta.digest == entry.meta.digest);
-      if (slot.durable) AddAccepted(entry.instance);
+      if (slot.meta.digest != entry.meta.digest) {
+        // The chosen value, which catching up once put in this one's place.
+        HYDRA_PROBE("accept of a value that was not chosen");
+      } else if (slot.durable) {
+        AddAccepted(entry.instance);
+      }
       continue;
     }
     if (slot.ballot != Ballot{}) HYDRA_PROBE("an accept replaces one of an older ballot");
@@ -291,7 +300,9 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
     slot.faulty = false;
     slot.durable = false;
     AppendAccept(entry.instance, slot);
+    recorded = true;
   }
+  if (!recorded) AppendHardState();
   LearnCommit(m.ballot, m.commit, in.from, now);
 }
 
@@ -371,8 +382,9 @@ void Replica::On(const CatchUpReply& m, const Message& in, Nanos now) {
       HYDRA_PROBE("catch-up: confirmed without a body");
     } else {
       if (slot.faulty) HYDRA_PROBE("catch-up: a rotten entry is fetched");
-      // What is chosen in one ballot is what every higher ballot proposes.
-      HYDRA_CHECK(slot.ballot <= entry.ballot || slot.meta.digest == entry.meta.digest);
+      // The sender may hold it from a ballot below the one in which it was chosen, and below that
+      // of another value here. The record must not go back: what is chosen may be held in any
+      // ballot.
       const Ballot ballot = std::max(slot.ballot, entry.ballot);
       if (ballot > promised_) {
         if (mode_ != Mode::kFollower) StepDown(now, false);
