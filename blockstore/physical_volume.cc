@@ -200,7 +200,6 @@ Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highes
     }
     segment.lane = header->lane;
     segment.first_batch = header->first_batch;
-    segment.age = header->first_batch;
     // How much of a segment before the replay position is payload is not worth reading it for.
     segment.used_pages = segment_pages_ - kFirstBatchPage;
     const SegmentNumber cursor = start.lanes[header->lane].segment;
@@ -483,7 +482,6 @@ void PhysicalVolume::BatchDone(Batch* batch, Nanos now, std::vector<Placed>* pla
   }
   Segment& segment = segments_.at(header.segment);
   segment.used_pages += header.payload_pages;
-  if (header.lane == kLogLane) segment.age = header.number;
 
   uint32_t offset = kBatchFixedBytes;
   uint32_t page = header.page + header.header_pages;
@@ -541,11 +539,6 @@ void PhysicalVolume::RemoveOpen(SegmentNumber number, uint32_t pages) {
   --segment->open_records;
   segment->open_pages -= pages;
   open_pages_ -= pages;
-}
-
-void PhysicalVolume::NoteRelocated(uint64_t age) {
-  Segment* segment = Find(lanes_[kRelocationLane].segment);
-  if (segment != nullptr) segment->age = std::max(segment->age, age);
 }
 
 Status PhysicalVolume::Free(SegmentNumber number) {
