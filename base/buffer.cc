@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/buffer.h"
 
+#include <sys/mman.h>
+
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -112,6 +114,21 @@ Buffer Buffer::Allocate(size_t bytes) {
   std::memset(block->memory, 0, size);
   block->size = size;
   block->capacity = size;
+  return Buffer(std::move(block));
+}
+
+Buffer Buffer::AllocateHuge(size_t bytes) {
+  constexpr size_t kHugePage = 2u << 20;
+  const size_t size = RoundUpToPages(bytes);
+  if (size == 0) return Buffer();
+  auto block = std::make_shared<Block>();
+  block->size = size;
+  block->capacity = (size + kHugePage - 1) / kHugePage * kHugePage;
+  block->memory = static_cast<uint8_t*>(std::aligned_alloc(kHugePage, block->capacity));
+  HYDRA_CHECK(block->memory != nullptr);
+  // A wish: where the kernel has no huge page to spare, small ones serve as well.
+  (void)::madvise(block->memory, block->capacity, MADV_HUGEPAGE);
+  std::memset(block->memory, 0, block->size);
   return Buffer(std::move(block));
 }
 

@@ -31,6 +31,10 @@ class Buffer {
   // A zeroed buffer outside any pool. `bytes` is rounded up to whole pages.
   static Buffer Allocate(size_t bytes);
 
+  // As above, in memory that the kernel is asked to make of huge pages: what is written from it
+  // reaches the device in few pieces. For the few buffers that live long.
+  static Buffer AllocateHuge(size_t bytes);
+
   uint8_t* data() const;
   size_t size() const;
   bool empty() const { return size() == 0; }

@@ -266,7 +266,6 @@ void EngineImpl::Complete(PendingRecord pending, const Placement& placement,
                            pending.relocate.old_reference.crc};
       auto moved = map_->Relocate(pending.relocate, copy, true);
       HYDRA_CHECK(moved.ok());  // asks LevelDB nothing
-      if (*moved) volume_->NoteRelocated(vacuum_.age);
       --vacuum_.outstanding;
       break;
     }

@@ -325,7 +325,6 @@ Status EngineImpl::OnBatch(const ScannedBatch& batch, const StreamPosition&) {
   if (Segment* segment = volume_->Find(batch.header.segment)) {
     segment->used_pages =
         std::min(segment->used_pages + batch.header.payload_pages, volume_->segment_pages());
-    if (batch.header.lane == kLogLane) segment->age = batch.header.number;
   }
   for (size_t i = 0; i < batch.records.size(); ++i) {
     ++report_.records;
@@ -519,6 +518,7 @@ Status EngineImpl::Close() {
   if (job == nullptr) return Status::Unavailable("the last checkpoint found no room on the disk");
   job->Run();
   FinishJob(std::move(job));
+  if (poisoned_.ok()) store_->Settle();
   return poisoned_;
 }
 

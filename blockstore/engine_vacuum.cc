@@ -30,8 +30,12 @@ size_t EngineImpl::FreeableSegments() const {
   return count;
 }
 
-// Cost/benefit: free space gained times how long it stays free (the age of what is in there),
-// over the cost of reading the segment and writing its live part.
+// Cost/benefit: free space gained times how long it stays free, over the cost of reading the
+// segment and writing its live part. How long: since the segment was opened. What survived that
+// long in it tends to survive longer, and of what was written lately more will be dead for the
+// waiting. (The age of the blocks themselves, handed on from victim to copy, is worse for both even
+// and skewed overwriting: copies of old blocks look ripe at once and are copied again while still
+// full.)
 SegmentNumber EngineImpl::PickVictim() const {
   SegmentNumber best = 0;
   double best_score = 0;
@@ -44,7 +48,7 @@ SegmentNumber EngineImpl::PickVictim() const {
     const uint32_t held = segment.live_pages + segment.open_pages + segment.open_records;
     if (held > volume_->DensePages()) continue;
     const double full = static_cast<double>(held) / pages;
-    const auto age = static_cast<double>(volume_->position().next_batch - segment.age + 1);
+    const auto age = static_cast<double>(volume_->position().next_batch - segment.first_batch + 1);
     const double score = (1 - full) * age / (1 + full);
     if (score > best_score) {
       best_score = score;
@@ -63,7 +67,6 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
     v = {};
     v.victim = PickVictim();
     if (v.victim == 0) return nullptr;
-    v.age = volume_->Find(v.victim)->age;
     v.job_running = true;
     return std::make_unique<VacuumScanJob>(identity_.store, volume_->table(),
                                            volume_->segment_pages(), v.victim);

@@ -48,7 +48,6 @@ struct Segment {
   std::shared_ptr<SegmentFile> file;
   uint32_t lane = 0;
   uint64_t first_batch = 0;
-  uint64_t age = 0;         // batch number at which its youngest block was written
   uint32_t used_pages = 0;  // payload written
   uint32_t live_pages = 0;
   uint32_t open_records = 0;
@@ -139,8 +138,6 @@ class PhysicalVolume {
   // An accepted entry that is not applied yet, with its payload.
   void AddOpen(SegmentNumber number, uint32_t pages);
   void RemoveOpen(SegmentNumber number, uint32_t pages);
-  // The relocation lane's open segment now holds blocks as old as `age`.
-  void NoteRelocated(uint64_t age);
   // Turns a segment that nothing refers to into a spare.
   Status Free(SegmentNumber number);
   // Room below which cleaning is due / clients are about to be refused.

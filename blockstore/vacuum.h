@@ -80,7 +80,6 @@ class VacuumReadJob final : public Job {
 // Where the cleaning of the current victim stands.
 struct VacuumState {
   SegmentNumber victim = 0;  // 0: idle
-  uint64_t age = 0;
   bool job_running = false;
   bool moved_entries = false;
   std::vector<Candidate> candidates;
