@@ -103,9 +103,10 @@ void EngineImpl::FoldStable(Group* group) {
     group->ahead.Clear();
   }
   const Instance kept = options_.log_entries_kept;
-  if (group->stable > kept && group->log.truncated() < group->stable - kept) {
-    group->log.Truncate(group->stable - kept);
-  }
+  // The layers above roll their state forward from the checkpoint by reading what follows it.
+  const Instance old =
+      std::min(group->checkpointed, group->stable > kept ? group->stable - kept : 0);
+  if (group->log.truncated() < old) group->log.Truncate(old);
 }
 
 // What an install brought in a newer version stays as it is.

@@ -70,7 +70,9 @@ Status Shard::StartRecovered(Nanos now) {
   } else {
     HYDRA_ASSIGN_OR_RETURN(state_, GroupState::Decode(AsBytes(info.state)));
   }
-  if (!info.installing) HYDRA_RETURN_IF_ERROR(RollForward());
+  const Status rolled = RollForward();
+  // An install under way replaces the state anyway.
+  if (!rolled.ok() && !info.installing) return rolled;
   HYDRA_RETURN_IF_ERROR(BuildReplica(now));
   if (identity_.lease < options_.lease) SaveIdentity();
   return failed_;
@@ -109,11 +111,15 @@ Status Shard::BuildReplica(Nanos now) {
   HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
   paxos::RecoveredState recovered;
   recovered.promised = info.promised;
+  // A replica that is reborn in the same process keeps what it promised last.
+  if (replica_ != nullptr) recovered.promised = std::max(info.promised, replica_->promised());
   recovered.applied = info.applied;
   recovered.config = state_.config();
   recovered.suspect = info.suspect;
   recovered.installing = info.installing;
-  if (!info.install.restart) recovered.install_cursor = info.install.cursor;
+  if (!info.install.restart && !info.install.cursor.empty()) {
+    recovered.install_cursor = InstallCursor(info.install.mode, info.install.cursor);
+  }
   accepted_.clear();
   HYDRA_RETURN_IF_ERROR(RecoveredEntries(&recovered));
   paxos::ReplicaOptions options = options_.replica;
@@ -213,8 +219,13 @@ void Shard::Completed(uint64_t local_token, Nanos now) {
 
 bool Shard::DrainApplies(Nanos now) {
   bool moved = false;
-  while (!apply_queue_.empty() && failed_.ok() && ApplyOne(apply_queue_.front(), now)) {
+  while (!apply_queue_.empty() && failed_.ok()) {
+    paxos::Chosen chosen = std::move(apply_queue_.front());
     apply_queue_.pop_front();
+    if (!ApplyOne(chosen, now)) {
+      apply_queue_.push_front(std::move(chosen));
+      break;
+    }
     moved = true;
   }
   return moved;

@@ -11,6 +11,11 @@
 
 namespace hydra {
 
+// Between replicas a cursor says first which kind of install it belongs to.
+inline std::string InstallCursor(InstallMode mode, const std::string& cursor) {
+  return static_cast<char>(mode) + cursor;
+}
+
 // What travels as the body of an InstallChunk.
 struct InstallBody {
   ImagePiece piece;

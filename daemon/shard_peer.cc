@@ -121,7 +121,7 @@ void Shard::Serve(const paxos::ServeInstall& serve) {
   chunk.transfer = serve.request.transfer;
   chunk.cursor = cursor;
   chunk.done = piece->chunk.cursor.empty();
-  if (!chunk.done) chunk.next = static_cast<char>(request.mode) + piece->chunk.cursor;
+  if (!chunk.done) chunk.next = InstallCursor(request.mode, piece->chunk.cursor);
   chunk.as_of = piece->chunk.as_of;
   auto body = std::make_shared<InstallBody>();
   body->piece = std::move(*piece);
@@ -192,7 +192,7 @@ void Shard::InstallStepDone(Nanos now) {
       work.state_at = piece.chunk.as_of;
     }
     if (!piece.chunk.cursor.empty()) {
-      replica_->InstallProgress(static_cast<char>(piece.chunk.mode) + piece.chunk.cursor, now);
+      replica_->InstallProgress(InstallCursor(piece.chunk.mode, piece.chunk.cursor), now);
     } else if (work.state_at >= info->install.floor && work.state_at <= info->install.as_of) {
       work.queued = Step::kFinish;
     } else {

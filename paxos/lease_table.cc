@@ -18,6 +18,7 @@ Nanos Usable(Nanos lease) {
 }
 
 constexpr size_t kMaxUnanswered = 64;
+constexpr size_t kMaxProcesses = 64;  // of one peer that are remembered
 
 }  // namespace
 
@@ -36,7 +37,8 @@ void LeaseTable::SetPeers(const std::vector<NodeId>& peers, Nanos now) {
   // What was granted to a peer that is no longer one still binds; it is dropped when it ran out.
   std::erase_if(peers_, [&](const auto& peer) {
     return std::find(peers.begin(), peers.end(), peer.first) == peers.end() &&
-           peer.second.granted_until <= now;
+           std::all_of(peer.second.granted.begin(), peer.second.granted.end(),
+                       [now](const auto& grant) { return grant.second <= now; });
   });
 }
 
@@ -112,7 +114,7 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, Nanos now, std::vector<
   reply.durable_batch = durable_batch_;
   if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
     reply.lease = std::min(in.lease, options_.lease);
-    peer->granted_until = std::max(peer->granted_until, now + reply.lease);
+    Grant(peer, in.boot, now + reply.lease);
   } else {
     HYDRA_PROBE("lease: a restarted node grants nothing yet");
   }
@@ -161,9 +163,24 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
   peer.held = {in.boot, left, left + Usable(in.lease)};
 }
 
-Nanos LeaseTable::GrantedUntil(NodeId peer) const {
+Nanos LeaseTable::GrantedUntil(NodeId peer, uint64_t boot) const {
   const auto found = peers_.find(peer);
-  return found == peers_.end() ? 0 : found->second.granted_until;
+  if (found == peers_.end()) return 0;
+  for (const auto& [granted_to, until] : found->second.granted) {
+    if (granted_to == boot) return until;
+  }
+  return 0;
+}
+
+void LeaseTable::Grant(Peer* peer, uint64_t boot, Nanos until) {
+  for (auto& grant : peer->granted) {
+    if (grant.first != boot) continue;
+    grant.second = std::max(grant.second, until);
+    return;
+  }
+  peer->granted.emplace_back(boot, until);
+  // The first is the oldest, and ran out long ago: no node starts so often within a lease.
+  if (peer->granted.size() > kMaxProcesses) peer->granted.erase(peer->granted.begin());
 }
 
 LeaseTable::Held LeaseTable::HeldFrom(NodeId peer) const {

@@ -89,8 +89,9 @@ class LeaseTable {
   NodeId node() const { return options_.node; }
   uint64_t boot() const { return options_.boot; }
   bool Quiet(Nanos now) const { return now < options_.quiet_until; }
-  // Until when this node may not break what it granted to `peer`; in the past if nothing binds.
-  Nanos GrantedUntil(NodeId peer) const;
+  // Until when this node may not break what it granted to this process of `peer`; in the past if
+  // nothing binds. (A process that died took its masterships with it.)
+  Nanos GrantedUntil(NodeId peer, uint64_t boot) const;
   struct Held {
     uint64_t boot = 0;  // of the grantor
     Nanos sent = 0;     // when the heartbeat that it answered left
@@ -109,8 +110,8 @@ class LeaseTable {
     uint64_t boot = 0;
     Nanos heard = 0;
     uint64_t heard_before = 0;  // the first heartbeat that left after it was last heard
-    Nanos granted_until = 0;    // by us
-    Held held;                  // by it
+    std::vector<std::pair<uint64_t, Nanos>> granted;  // by us, to each of its last processes
+    Held held;                                        // by it
     uint64_t next_sequence = 1;
     Nanos next_due = 0;
     std::map<uint64_t, Nanos> sent;  // unanswered heartbeats, bounded
@@ -123,6 +124,7 @@ class LeaseTable {
     uint64_t durable_batch = 0;
   };
 
+  static void Grant(Peer* peer, uint64_t boot, Nanos until);
   void FillNotices(Peer* peer, Heartbeat* message) const;
   // Whether the message is of the peer's current process, as far as can be told.
   bool IsCurrent(Peer* peer, const Heartbeat& in);

@@ -196,7 +196,7 @@ std::vector<MemberId> Replica::Others() const {
   std::vector<MemberId> others;
   const auto add = [&](const Config& config) {
     for (const Member& member : config.members()) {
-      if (member.id == options_.self) continue;
+      if (member.id.node == options_.self.node) continue;  // another incarnation is no peer
       if (std::find(others.begin(), others.end(), member.id) == others.end()) {
         others.push_back(member.id);
       }

@@ -178,6 +178,7 @@ class Replica {
   bool suspect() const { return suspect_; }
   bool IsVoter() const { return !suspect_ && config_.IsVoter(options_.self); }
   const ReplicaOptions& options() const { return options_; }
+  bool changing_members() const { return config_waiting_.has_value() || config_at_ != 0; }
   // Applied instance a peer reported last, for promoting learners; 0 if not master.
   Instance PeerApplied(const MemberId& id) const;
 
@@ -342,8 +343,9 @@ class Replica {
 
   Mode mode_ = Mode::kFollower;
   Nanos election_due_ = 0;
-  MemberId promised_to_;  // whose ballot promised_ is, if heard from in it
-  Ballot master_seen_;    // a ballot whose master was heard from as such
+  MemberId promised_to_;        // whose ballot promised_ is, if heard from in it
+  uint64_t promised_boot_ = 0;  // ... and which of its processes it was
+  Ballot master_seen_;          // a ballot whose master was heard from as such
   uint64_t master_boot_ = 0;
   Ballot resigned_;  // a ballot whose master said that it gave up, and with it its lease
   uint64_t highest_round_ = 0;

@@ -101,7 +101,7 @@ bool Replica::LeaseForbids(const Ballot& candidate, const Ballot& released, Nano
   if (holder == 0 || holder == candidate.node) return false;
   if (released == promised_ || resigned_ == promised_) return false;
   if (holder == options_.self.node) return mode_ == Mode::kMaster && LeaseValid(now);
-  return now < leases_->GrantedUntil(holder);
+  return now < leases_->GrantedUntil(holder, promised_boot_);
 }
 
 void Replica::MovePromise(const Ballot& ballot, Nanos now) {
@@ -109,6 +109,7 @@ void Replica::MovePromise(const Ballot& ballot, Nanos now) {
   const Ballot old = promised_;
   promised_ = ballot;
   promised_to_ = {};
+  promised_boot_ = 0;
   highest_round_ = std::max(highest_round_, ballot.round);
   accepted_now_.clear();  // accepted in a ballot that no longer counts here
   if (old.node != 0 && old.node != ballot.node && old.node != options_.self.node) {
@@ -145,6 +146,7 @@ void Replica::On(const Prepare& m, const Message& in, Nanos now) {
     AppendHardState();
   }
   promised_to_ = in.from;
+  promised_boot_ = in.boot;
   ResetElectionTimer(now);
   SayWhenDurable(in.from, MakePromise(m.ballot, m.from));
 }

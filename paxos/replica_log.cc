@@ -267,6 +267,7 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
   HYDRA_CHECK(mode_ != Mode::kMaster);
   if (mode_ != Mode::kFollower) StepDown(now, false);
   promised_to_ = in.from;
+  promised_boot_ = in.boot;
   master_seen_ = m.ballot;
   master_boot_ = in.boot;
   // Bounds the memory that a gap can cost; the master sends again what is dropped here.
@@ -340,8 +341,10 @@ void Replica::RequestCatchUp(const MemberId& from, Nanos now) {
   if (to.node == 0 && catch_up_tries_ == 0) to = catch_up_from_;
   if (to.node == 0 || to == options_.self) {
     const std::vector<MemberId> others = Others();
-    if (others.empty()) return;
-    to = others[rng_.Below(others.size())];
+    // A new replica knows only who spoke to it.
+    to = others.empty() ? promised_to_ : others[rng_.Below(others.size())];
+    if (to.node == 0) to = catch_up_from_;
+    if (to.node == 0) return;
   }
   ++catch_up_tries_;
   CatchUp request;
@@ -427,9 +430,10 @@ void Replica::RequestInstall(Nanos now) {
   constexpr uint32_t kTriesPerSource = 5;
   if (install_.source.node == 0 || install_.tries >= kTriesPerSource) {
     const std::vector<MemberId> others = Others();
-    if (others.empty()) return;
     if (install_.source.node != 0) HYDRA_PROBE("install: another source is asked");
-    install_.source = others[rng_.Below(others.size())];
+    if (!others.empty()) install_.source = others[rng_.Below(others.size())];
+    if (install_.source.node == 0) install_.source = promised_to_;
+    if (install_.source.node == 0) return;
     install_.tries = 0;
   }
   ++install_.tries;

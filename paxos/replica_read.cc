@@ -74,6 +74,7 @@ void Replica::On(const Beat& m, const Message& in, Nanos now) {
   }
   if (mode_ != Mode::kFollower) StepDown(now, false);
   promised_to_ = in.from;
+  promised_boot_ = in.boot;
   master_seen_ = m.ballot;
   master_boot_ = in.boot;
   const BeatReply reply{m.ballot, m.round, applied_};

@@ -37,8 +37,7 @@ NodeId Chaos::AnyAlive() {
 }
 
 void Chaos::Round() {
-  if (!running_) return;
-  One();
+  if (running_) One();
   // Stores that failed for good, whatever the reason, are replaced by people.
   for (const NodeId node : cluster_->nodes()) {
     if (cluster_->broken(node) && !down_.contains(node)) ReplaceLater(node);
@@ -53,6 +52,7 @@ void Chaos::Round() {
 void Chaos::One() {
   const unsigned dice = static_cast<unsigned>(rng_.Below(100));
   if (dice < 18) {
+    if (cluster_->nodes().size() < 2) return;
     cluster_->network().Disturb();
     Count("network");
   } else if (dice < 30) {
@@ -161,6 +161,7 @@ void Chaos::Rot() {
                  static_cast<unsigned>(rng_.Below(8)));
   }
   permit.Commit();
+  operator_->Damaged(node);
   Count("rot", node);
   // It may sleep for a while, and be met by a restart.
   scheduler_->After(Milliseconds(rng_.Between(100, 4000)), {"rot found", node}, [this, node] {
@@ -176,6 +177,7 @@ void Chaos::FailIo() {
   FaultAtlas::Permit permit = atlas_->MayFailWrite(node);
   if (!permit) return;
   permit.Commit();
+  operator_->Damaged(node);
   Count("I/O error", node);
   const IoKind kinds[] = {IoKind::kWrite, IoKind::kSync, IoKind::kSyncDirectory, IoKind::kRename};
   cluster_->disk(node).FailNth(kinds[rng_.Below(4)], rng_.Between(1, 10));
@@ -255,7 +257,7 @@ void Chaos::StopAndHeal() {
     cluster_->disk(node).CutPowerAfter(0);
     if (cluster_->alive(node)) cluster_->Resume(node);
     const bool sick = atlas_->damaged(node) || cluster_->broken(node);
-    if (sick && !operator_->wiped(node)) {
+    if (sick && (cluster_->broken(node) || !operator_->wiped(node))) {
       cluster_->Kill(node, false);
       Mend(node);
     } else {

@@ -219,7 +219,7 @@ void Cluster::Boot(NodeId id) {
   if (!opened.ok()) {
     // Nothing but damage may keep a store from opening; the run asks which it was.
     scheduler_->Note({"does not open", id}, opened.ToString());
-    node.broken = node.disk->powered();
+    if (node.disk->powered()) Broken(&node, opened.WithContext("open"));
     return;
   }
   NodeCore::Options options;
@@ -234,7 +234,7 @@ void Cluster::Boot(NodeId id) {
   if (!started.ok()) {
     scheduler_->Note({"does not start", id}, started.ToString());
     Died(&node);
-    node.broken = node.disk->powered();
+    if (node.disk->powered()) Broken(&node, started.WithContext("start"));
     return;
   }
   node.before.clear();
@@ -243,6 +243,11 @@ void Cluster::Boot(NodeId id) {
   scheduler_->Note({"boot", id, node.boots});
   ScheduleTick(&node);
   Act(&node);
+}
+
+void Cluster::Broken(Node* node, const Status& why) {
+  node->broken = true;
+  if (on_broken_) on_broken_(node->id, why.ToString());
 }
 
 void Cluster::Died(Node* node) {
@@ -370,7 +375,7 @@ void Cluster::Act(Node* node) {
     const bool power = !node->disk->powered();
     scheduler_->Note({"stops", node->id, power}, failed.ToString());
     const NodeId id = node->id;
-    if (!power) node->broken = true;
+    if (!power) Broken(node, failed);
     Node* raw = node;
     scheduler_->After(0, {"stopped", id}, [this, raw, power] {
       if (!raw->gate.alive()) return;
@@ -436,7 +441,7 @@ void Cluster::CheckNode(Node* node) {
     }
     const bool moved = before == node->before.end() || before->second.applied != replica.applied();
     node->before[group] = paxos::Invariants::Take(replica);
-    if (!moved) continue;
+    if (!moved || replica.installing()) continue;
     const auto [chain, first] =
         chains_.try_emplace({group, replica.applied()}, shard->state().chain());
     if (!first && chain->second != shard->state().chain()) {
@@ -498,6 +503,39 @@ std::string Cluster::Unconverged() {
     }
   }
   return {};
+}
+
+std::string Cluster::Describe() {
+  std::string text;
+  for (const auto& [id, node] : nodes_) {
+    if (!node->gate.alive()) {
+      text += fmt::format("node {}: {}\n", id, node->broken ? "broken" : "down");
+      continue;
+    }
+    const EngineStats stats = node->engine->Stats();
+    text += fmt::format("node {}: {}queued {} free segments {} of {} KiB{}{}\n", id,
+                        node->gate.paused() ? "paused, " : "", stats.queued_bytes,
+                        stats.free_segments, stats.space_bytes >> 10,
+                        node->writing ? ", writing" : "", node->job ? ", job" : "");
+    for (const auto& [group, shard] : node->core->shards()) {
+      const paxos::Replica& r = shard->replica();
+      constexpr const char* kModes[] = {"follower", "pre-voting", "preparing", "recovering",
+                                        "master"};
+      std::string members;
+      for (const paxos::Member& member : r.config().members()) {
+        members += fmt::format(" {}.{}{}", member.id.node, member.id.incarnation,
+                               member.role == paxos::Role::kLearner ? "l" : "");
+      }
+      text += fmt::format(
+          "  group {}: {}.{} {} promised {} commit {} applied {} last {} config {}:{}{}{}{}{}\n",
+          group, r.options().self.node, r.options().self.incarnation,
+          kModes[static_cast<int>(r.mode())], paxos::Describe(r.promised()), r.commit(),
+          r.applied(), r.last(), r.config().instance(), members, r.suspect() ? " suspect" : "",
+          r.installing() ? " installing" : "", shard->ready() ? " ready" : "",
+          shard->failed().ok() ? "" : " " + shard->failed().ToString());
+    }
+  }
+  return text;
 }
 
 std::string Cluster::CompareReplicas() {

@@ -56,6 +56,9 @@ class Cluster {
   ~Cluster();
 
   void SetFailureHandler(FailureHandler handler) { on_failure_ = std::move(handler); }
+  // A store failed or cannot be opened; whoever listens knows whether that was to be expected.
+  using BrokenHandler = std::function<void(NodeId node, const std::string& why)>;
+  void SetBrokenHandler(BrokenHandler handler) { on_broken_ = std::move(handler); }
   void SetReplyHandler(ReplyHandler handler) { on_reply_ = std::move(handler); }
   Network& network() { return network_; }
   const Knobs& knobs() const { return knobs_; }
@@ -89,6 +92,8 @@ class Cluster {
   // Whether every live member of every group has applied the same, all that is known as chosen.
   // If not, says what is missing.
   std::string Unconverged();
+  // Every node and replica in a line, for reports.
+  std::string Describe();
   // Compares blocks and state of all members; checkpoints. "" or what differs.
   std::string CompareReplicas();
 
@@ -110,6 +115,7 @@ class Cluster {
   void CheckNode(Node* node);
   void Died(Node* node);
   void Fail(const std::string& what);
+  void Broken(Node* node, const Status& why);
 
   Scheduler* const scheduler_;
   const Knobs knobs_;
@@ -120,6 +126,7 @@ class Cluster {
   std::map<NodeId, std::unique_ptr<Node>> nodes_;
   FailureHandler on_failure_;
   ReplyHandler on_reply_;
+  BrokenHandler on_broken_;
   // (group, instance) -> checksum over all that was chosen up to there.
   std::map<std::pair<GroupId, Instance>, uint64_t> chains_;
   uint64_t checks_ = 0;

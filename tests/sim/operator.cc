@@ -58,6 +58,15 @@ void Operator::NoteConfig(GroupId group, const paxos::Config& config) {
     atlas_->ConfigChosen(group, Voters(config.members()), complete);
   }
   for (const NodeId node : complete) atlas_->CaughtUp(group, node);
+  // A master that serves knows all that was chosen: an earlier proposal that is not among it is
+  // dead.
+  const NodeId master = cluster_->MasterOf(group);
+  if (atlas_->changing(group) && master != 0) {
+    const paxos::Replica& replica = cluster_->shard(master, group)->replica();
+    if (replica.config() == config && !replica.changing_members()) {
+      atlas_->ConfigChosen(group, Voters(config.members()), complete);
+    }
+  }
 }
 
 // A member whose replica is gone, is somebody else by now, or may not vote any more.
@@ -151,6 +160,8 @@ void Operator::CheckRepaired() {
     bool whole = true;
     for (const GroupId group : cluster_->groups()) {
       const paxos::Config config = cluster_->NewestConfig(group);
+      // Who knows the group's members may be down.
+      if (config.members().empty() || config.instance() < noted_[group]) whole = false;
       const paxos::Member* member = config.FindNode(node);
       if (member == nullptr) continue;
       Shard* shard = cluster_->shard(node, group);

@@ -26,6 +26,7 @@ class Operator {
   bool AllRepaired() const { return atlas_->damaged().empty(); }
   // The node came back with an empty disk.
   void Wiped(NodeId node) { wiped_.insert(node); }
+  void Damaged(NodeId node) { wiped_.erase(node); }
   bool wiped(NodeId node) const { return wiped_.contains(node); }
   uint64_t changes() const { return changes_; }
 

@@ -50,6 +50,10 @@ class Run {
     const auto fail = [this](const std::string& what) { Fail(what); };
     cluster.SetFailureHandler(fail);
     workload.SetFailureHandler(fail);
+    cluster.SetBrokenHandler([&](NodeId node, const std::string& why) {
+      // Only damage excuses a store that fails.
+      if (!atlas.damaged(node)) Fail(fmt::format("node {} fails without a cause: {}", node, why));
+    });
     cluster.SetReplyHandler(
         [&](NodeId from, const ShardReply& reply) { workload.OnReply(from, reply); });
 
@@ -105,7 +109,8 @@ class Run {
       }
       if (missing.empty()) return;
       if (scheduler_.now() >= deadline) {
-        return Fail(fmt::format("does not recover: {} ({})", missing, cluster->Unconverged()));
+        return Fail(fmt::format("does not recover: {} ({})\n{}", missing, cluster->Unconverged(),
+                                cluster->Describe()));
       }
       Until(scheduler_.now() + kStep);
     }
@@ -124,6 +129,7 @@ class Run {
     if (!result_.ok) return;
     const CheckResult checked = CheckLinearizable(workload->history());
     if (!checked.ok) Fail("not linearizable: " + checked.explanation);
+    if (checked.undecided > 0) Fail(fmt::format("{} checks are undecided", checked.undecided));
   }
 
   const RunOptions options_;
