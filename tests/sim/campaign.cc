@@ -110,6 +110,11 @@ class Campaign {
       kill(worker.pid, SIGKILL);
       Reap(&worker);
     }
+    // Several may have come at once.
+    std::vector<SeedFailure>& failures = result_.failures;
+    std::sort(failures.begin(), failures.end(),
+              [](const SeedFailure& a, const SeedFailure& b) { return a.seed < b.seed; });
+    if (failures.size() > options_.max_failures) failures.resize(options_.max_failures);
     result_.wall = clock_.Now() - began_;
     return std::move(result_);
   }

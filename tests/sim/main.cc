@@ -4,7 +4,9 @@
 // 1 a violation was found (--exam: a sabotage was not), 2 it was called wrongly.
 #include <sys/random.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -24,6 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kDefaultSeeds = 100;
+constexpr size_t kExamText = 120;  // of what caught a sabotage
 
 struct Arguments {
   std::string seeds;
@@ -146,9 +149,10 @@ int TakeExam(const Arguments& arguments, CampaignOptions options) {
       row["failure"] = result.failures.front().text;
     }
     if (!arguments.json) {
-      const std::string text = result.ok() ? "" : result.failures.front().text;
+      std::string text = result.ok() ? "" : result.failures.front().text.substr(0, kExamText);
+      std::replace(text.begin(), text.end(), '\n', ' ');
       fmt::print("{:28} {} after {} seeds: {}\n", info.name, result.ok() ? "MISSED" : "caught",
-                 row["seeds"].get<uint64_t>(), text.substr(0, text.find('\n')));
+                 row["seeds"].get<uint64_t>(), text);
       std::fflush(stdout);
     }
     all.push_back(std::move(row));

@@ -75,6 +75,18 @@ TEST(Campaign, AFailedSeedIsNamedWithItsEvidence) {
   EXPECT_LT(result.seeds, 10'000'000u) << "stopped";
 }
 
+TEST(Campaign, NoMoreFailuresAreReportedThanAskedForTheLowestSeedsFirst) {
+  CampaignOptions options = Seeds(1, 100, 3);
+  options.max_failures = 2;
+  const CampaignResult result = RunCampaign(options, [](const RunOptions&) {
+    RunResult r;
+    r.ok = false;
+    return r;
+  });
+  ASSERT_EQ(result.failures.size(), 2u);
+  EXPECT_LT(result.failures[0].seed, result.failures[1].seed);
+}
+
 TEST(Campaign, ASeedThatDiesIsAFailureAndTheOthersGoOn) {
   CampaignOptions options = Seeds(1, 20, 2);
   options.max_failures = 10;

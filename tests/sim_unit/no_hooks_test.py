@@ -19,7 +19,9 @@ def hooks_in(path, nm, names):
     listing = subprocess.run([nm, "--demangle", path], capture_output=True, text=True, check=True)
     if not listing.stdout.strip():
         sys.exit(f"{path} has no symbols: nothing was checked")
-    found = [line for line in listing.stdout.splitlines() if SYMBOL.search(line)]
+    # Not the lines that name an archive's members.
+    found = [line for line in listing.stdout.splitlines()
+             if SYMBOL.search(line) and not line.endswith(".o:")]
     with open(path, "rb") as file:
         data = file.read()
     return found, [name for name in names if name.encode() in data]
