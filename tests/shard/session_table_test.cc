@@ -22,7 +22,7 @@ class Sessions : public testing::Test {
   Instance Open(Nanos timeout = kTimeout) {
     const Result<Instance> opened = table_.Open(++instance_, timeout);
     EXPECT_OK(opened.status());
-    EXPECT_EQ(*opened, instance_);
+    EXPECT_TRUE(opened.ok() && *opened == instance_);
     return instance_;
   }
 
@@ -367,6 +367,9 @@ TEST_F(Sessions, GreedySessionsCannotTakeWhatAnotherNeedsToGoOn) {
     left -= take;
   }
   EXPECT_EQ(Run(instance_, 5000), Decision::kWindowFull) << "the last one, below its own limit";
+  EXPECT_EQ(table_.Look({instance_, 5000, 2, 0}).decision, Decision::kExecute) << "one for one";
+  EXPECT_EQ(Run(instance_, 5000, 2), Decision::kExecute);
+  EXPECT_EQ(Run(instance_, 5001, 2), Decision::kWindowFull);
   Fill(modest, SessionTable::kGuaranteedOutcomes);
   EXPECT_EQ(Run(modest, 100), Decision::kWindowFull);
   EXPECT_EQ(Run(modest, 100, 2), Decision::kExecute);
