@@ -194,7 +194,7 @@ Status MeasureAppendDepth64(BenchContext* context, std::vector<Row>* rows) {
   row.unit = "MB/s";
   row.bar = {Bar::Kind::kAtLeast, 0.75};
   Duel duel;
-  duel.modes = {WriteMode::kInline, WriteMode::kWriter, WriteMode::kSplit};
+  duel.modes = {WriteMode::kInline, WriteMode::kWriter};
   duel.fio_bytes = context->Bytes(512 * kMiB, 128 * kMiB);
   duel.entries = duel.fio_bytes / kPageSize;
   duel.depth = 64;

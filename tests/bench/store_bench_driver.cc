@@ -75,6 +75,7 @@ Result<PayloadMaker::Prepared> PayloadMaker::Make(const std::vector<Lba>& lbas) 
     block += kPageSize;
   }
   prepared.payload.push_back(BufferSlice{std::move(buffer), 0, lbas.size() * kPageSize});
+  prepared.again = prepared.entry;
   return prepared;
 }
 
@@ -118,7 +119,6 @@ const char* WriteModeName(WriteMode mode) {
   switch (mode) {
     case WriteMode::kInline: return "one thread";
     case WriteMode::kWriter: return "writer thread";
-    case WriteMode::kSplit: return "writer thread, two halves in turn";
   }
   return "?";
 }
@@ -183,19 +183,16 @@ Status Driver::PrepareAhead(const Workload& workload, uint64_t last) {
   return Status::Ok();
 }
 
-// Submits until `depth` entries are outstanding, or half of them if the other half is to follow
-// while these are written.
+// Submits until `depth` entries are outstanding.
 Status Driver::Refill(const Workload& workload, uint64_t last, RunResult* result) {
-  uint64_t depth = workload.depth;
-  if (mode_ == WriteMode::kSplit && !batch_in_flight_) depth = std::max<uint64_t>(1, depth / 2);
-  while (submitted_ < last && submitted_ - Answered() < depth) {
+  while (submitted_ < last && submitted_ - Answered() < workload.depth) {
     if (ahead_.empty()) HYDRA_RETURN_IF_ERROR(Prepare(workload));
-    const PayloadMaker::Prepared& next = ahead_.front();
-    // The entry is copied: after a refusal it is offered again.
+    PayloadMaker::Prepared& next = ahead_.front();
     const Instance instance = submitted_ + 1;
     const Status accepted =
-        engine_->Accept(kGroup, instance, kBallot, next.entry, next.payload, instance);
+        engine_->Accept(kGroup, instance, kBallot, std::move(next.entry), next.payload, instance);
     if (accepted.code() == Code::kBusy || accepted.code() == Code::kNoSpace) {
+      next.entry = next.again;
       ++(accepted.code() == Code::kBusy ? result->accept_busy : result->accept_no_space);
       refused_ = true;
       refusal_ = accepted.ToString();
@@ -349,7 +346,6 @@ Result<RunResult> Driver::Run(const Workload& workload) {
   idle_since_ = start;
   for (;;) {
     HYDRA_RETURN_IF_ERROR(CollectBatch());
-    if (mode_ == WriteMode::kSplit) HYDRA_RETURN_IF_ERROR(StartBatch());
     if (!answer_when_durable_) HYDRA_RETURN_IF_ERROR(ApplyDurable(&result));
     HYDRA_RETURN_IF_ERROR(Refill(workload, last, &result));
     HYDRA_RETURN_IF_ERROR(StartBatch());

@@ -30,6 +30,7 @@ class PayloadMaker {
   struct Prepared {
     Entry entry;
     Payload payload;
+    Entry again;  // to offer after a refusal
   };
   Result<Prepared> Make(const std::vector<Lba>& lbas);
 
@@ -49,11 +50,9 @@ enum class WriteMode {
   // The owner's thread writes. All that completed is submitted again, then the next batch starts:
   // a batch holds everything that is outstanding.
   kInline,
-  // A writer thread writes; meanwhile the owner makes payload that clients will need next.
-  // Otherwise as above.
+  // A writer thread writes; meanwhile the owner applies what the batch before made durable and
+  // makes payload that clients will need next. Otherwise as above.
   kWriter,
-  // A writer thread writes one half of what is outstanding while the other half is submitted.
-  kSplit,
 };
 const char* WriteModeName(WriteMode mode);
 
