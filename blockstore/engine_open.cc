@@ -506,6 +506,7 @@ Status EngineImpl::Close() {
   if (job == nullptr) return Status::Unavailable("the last checkpoint found no room on the disk");
   job->Run();
   FinishJob(std::move(job));
+  if (poisoned_.ok()) store_->Settle();
   return poisoned_;
 }
 

@@ -30,6 +30,7 @@ MapStore::~MapStore() {
 
 Result<std::unique_ptr<MapStore>> MapStore::Open(const Options& options) {
   std::unique_ptr<MapStore> store(new MapStore());
+  store->inline_compactions_ = options.inline_compactions;
   store->env_ = std::make_unique<LevelDbEnv>(options.fs, options.inline_compactions
                                                              ? LevelDbEnv::Compactions::kInline
                                                              : LevelDbEnv::Compactions::kThread);
@@ -84,6 +85,14 @@ Status MapStore::Scan(std::string_view from, std::string_view prefix,
   it.reset();
   env_->RunQueued();
   return env_->FromLevelDb(status).WithContext("scan the block map");
+}
+
+void MapStore::Settle() {
+  if (inline_compactions_) return;  // it would wait here for itself
+  // A range behind all keys: nothing to compact but what is in memory.
+  const std::string behind(16, '\xff');
+  const leveldb::Slice key = ToSlice(behind);
+  db_->CompactRange(&key, &key);
 }
 
 uint64_t MapStore::bytes_written() const { return env_->bytes_written(); }

@@ -47,11 +47,16 @@ class MapStore {
   Status Scan(std::string_view from, std::string_view prefix,
               const std::function<bool(std::string_view, std::string_view)>& visit) const;
 
+  // Makes a table of what LevelDB holds in memory, so that the next open has no log to replay. Only
+  // that: if it fails, the log is still there. Nothing to be done where compactions run inline.
+  void Settle();
+
   uint64_t bytes_written() const;
 
  private:
   MapStore();
 
+  bool inline_compactions_ = false;
   std::unique_ptr<LevelDbEnv> env_;
   std::unique_ptr<leveldb::Cache> cache_;
   std::unique_ptr<const leveldb::FilterPolicy> filter_;
