@@ -39,6 +39,7 @@ struct OpenOptions {
   bool truncate = false;   // to zero length
   bool read_only = false;
   bool direct = false;  // bypass the page cache; offsets, lengths and memory are page-aligned
+  bool random = false;  // reads come in no order: the system is not to read ahead
 };
 
 // An open file. Different threads may read at the same time and one may write meanwhile; two

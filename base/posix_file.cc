@@ -237,6 +237,7 @@ Result<std::unique_ptr<File>> PosixFileSystem::Open(const std::string& path,
       direct = false;
     }
   }
+  if (options.random) (void)::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_RANDOM);  // a hint
   return std::unique_ptr<File>(new PosixFile(std::move(fd), path, direct));
 }
 

@@ -67,10 +67,10 @@ struct EngineOptions {
   // LevelDB. `inline_map` runs its compactions inside the engine's own calls: no thread, and the
   // same order of I/O every time, for simulations.
   bool inline_map = false;
-  // A large write buffer saves LevelDB two thirds of what it would write while vacuum keeps moving
-  // blocks; up to twice as much is in memory.
+  // A large write buffer saves LevelDB more than half of what it would write while vacuum keeps
+  // moving blocks; up to twice as much is in memory.
   size_t map_write_buffer = 32u << 20;
-  size_t map_cache = 8u << 20;
+  size_t map_cache = 32u << 20;
   uint64_t ballast_bytes = 64u << 20;  // space kept for LevelDB on a full disk
 };
 

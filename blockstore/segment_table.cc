@@ -14,7 +14,7 @@ Result<std::shared_ptr<SegmentFile>> OpenSegmentFile(FileSystem* fs, const std::
                                                      bool create) {
   auto file = std::make_shared<SegmentFile>();
   HYDRA_ASSIGN_OR_RETURN(file->direct, fs->Open(path, {.create = create, .direct = true}));
-  HYDRA_ASSIGN_OR_RETURN(file->cached, fs->Open(path, {.read_only = true}));
+  HYDRA_ASSIGN_OR_RETURN(file->cached, fs->Open(path, {.read_only = true, .random = true}));
   return file;
 }
 
@@ -44,9 +44,9 @@ Result<SegmentFile*> Find(const SegmentTable& table, SegmentNumber segment) {
 Status ReadBlock(const SegmentTable& table, const Reference& reference, std::span<uint8_t> out) {
   HYDRA_ASSIGN_OR_RETURN(SegmentFile * file, Find(table, reference.segment));
   const uint64_t offset = uint64_t{reference.page} * kPageSize;
+  const Result<size_t> first = file->cached->PRead(offset, out);
+  if (first.ok() && *first == out.size() && Crc32c(out) == reference.crc) return Status::Ok();
   const std::string what = fmt::format("segment {} page {}", reference.segment, reference.page);
-  const Status first = file->cached->ReadExactly(offset, out, what);
-  if (first.ok() && Crc32c(out) == reference.crc) return Status::Ok();
   HYDRA_RETURN_IF_ERROR(file->direct->ReadExactly(offset, out, what));
   if (Crc32c(out) == reference.crc) return Status::Ok();
   return Status::Corruption(what + ": the block's checksum does not match");
