@@ -207,6 +207,26 @@ TEST_F(InstallTest, ZeroingAnExtentSparesTheBlocksThatAreNewer) {
   EXPECT_EQ(Differences(&source_, &target_, 1), "");
 }
 
+// One chunk may hold an extent's zeroing and blocks of it, older and newer, in any order of
+// versions.
+TEST_F(InstallTest, WithinAChunkTheNewerRowWins) {
+  ASSERT_OK(target_.InstallBegin(1, InstallMode::kDelta, 9));
+  ASSERT_OK(target_.Flush());
+  const Buffer data = Buffer::Allocate(2 * kPageSize);
+  const uint32_t crc = Crc32c(data.data(), kPageSize);
+  ImageChunk chunk;
+  chunk.mode = InstallMode::kDelta;
+  chunk.as_of = chunk.newest = 9;
+  chunk.rows = {{1, true, BlockKind::kZero, MakeVersion(5, 0), 0, false},
+                {260, false, BlockKind::kData, MakeVersion(4, 0), crc, false},
+                {261, false, BlockKind::kData, MakeVersion(6, 0), crc, false}};
+  ASSERT_OK(target_.InstallChunk(1, chunk, {BufferSlice{data, 0, data.size()}}));
+  ASSERT_OK(target_.Flush());
+  EXPECT_EQ(target_->Read(1, 260, 1)->blocks[0].kind, BlockKind::kUnmapped);
+  EXPECT_EQ(target_->Read(1, 261, 1)->blocks[0].version, MakeVersion(6, 0));
+  EXPECT_EQ(Info().data_blocks, 1u);
+}
+
 TEST_F(InstallTest, BlocksThatChangeWhileTheyTravelEndUpRight) {
   for (const InstallMode mode : {InstallMode::kImage, InstallMode::kDelta}) {
     SCOPED_TRACE(mode == InstallMode::kImage ? "image" : "delta");
