@@ -16,12 +16,11 @@
 #include "base/crc32c.h"
 #include "base/logging.h"
 #include "blockstore/engine_impl.h"
+#include "blockstore/install_check.h"
 #include "blockstore/payload.h"
 
 namespace hydra {
 namespace {
-
-Status Bad(std::string what) { return Status::InvalidArgument("a chunk " + what); }
 
 // Appends slices; adjacent ones become one.
 void Append(const Payload& from, Payload* to) {
@@ -40,69 +39,13 @@ bool IsWithin(Extent extent, uint64_t blocks, const ChunkRow& row) {
   return first >= row.number && first + (blocks - 1) < row.number + row.count;
 }
 
-Status CheckRow(const ImageChunk& chunk, const ImageRow& row) {
-  const uint64_t blocks = kExtentPages / chunk.block_pages;
-  if (row.version == 0 || row.version > LastVersionOf(chunk.newest)) {
-    return Bad(fmt::format("with version {} of {}, beyond its newest instance {}", row.version,
-                           row.number, chunk.newest));
+// When the chunk itself says that the whole extent was zeroed; 0 if it does not.
+Version ZeroedInChunk(const ImageChunk& chunk, Extent extent) {
+  for (const ImageRow& row : chunk.rows) {
+    if (!row.whole_extent || row.number > extent) break;  // extents come first, ascending
+    if (row.number == extent) return row.version;
   }
-  if (row.kind != BlockKind::kData && row.kind != BlockKind::kZero &&
-      row.kind != BlockKind::kUnmapped) {
-    return Bad("with a row of unknown kind");
-  }
-  if ((row.whole_extent && row.kind != BlockKind::kZero) ||
-      (row.same && row.kind != BlockKind::kData)) {
-    return Bad(fmt::format("whose row of {} contradicts itself", row.number));
-  }
-  if (row.number >= (row.whole_extent ? kEndOfBlocks / blocks : kEndOfBlocks)) {
-    return Bad("with a block past 2^64");
-  }
-  if (chunk.mode == InstallMode::kDelta) {
-    if (row.version > chunk.since) return Status::Ok();
-    return Bad(fmt::format("with a change of {} that is not after {}", row.number, chunk.since));
-  }
-  const Lba first = row.whole_extent ? row.number * blocks : row.number;
-  const Lba end = row.whole_extent ? first + blocks : first + 1;
-  if (first >= chunk.from && end <= chunk.to) return Status::Ok();
-  return Bad(
-      fmt::format("with block {} outside of its range [{}, {})", first, chunk.from, chunk.to));
-}
-
-// What can be said without the receiver's state.
-Status CheckShape(const ImageChunk& chunk) {
-  if (chunk.rows.size() > kMaxChunkRows) {
-    return Bad(fmt::format("of {} rows; at most {}", chunk.rows.size(), kMaxChunkRows));
-  }
-  if (chunk.cursor.size() > kMaxCursorBytes) {
-    return Bad(
-        fmt::format("with a cursor of {} bytes; at most {}", chunk.cursor.size(), kMaxCursorBytes));
-  }
-  if (chunk.as_of > chunk.newest || chunk.newest > kMaxInstance) {
-    return Bad(fmt::format("as of instance {} with rows up to {}", chunk.as_of, chunk.newest));
-  }
-  if (chunk.mode == InstallMode::kImage) {
-    if (chunk.from >= chunk.to) return Bad("whose range is empty");
-    if (chunk.cursor.empty() != (chunk.to == kEndOfBlocks)) {
-      return Bad("whose cursor and range do not agree on whether it is the last");
-    }
-  } else if (chunk.from != 0 || chunk.to != 0) {
-    return Bad("of a delta with a range");
-  }
-  size_t extents = 0;
-  for (size_t i = 0; i < chunk.rows.size(); ++i) {
-    const ImageRow& row = chunk.rows[i];
-    HYDRA_RETURN_IF_ERROR(CheckRow(chunk, row));
-    extents += row.whole_extent ? 1 : 0;
-    if (i == 0) continue;
-    const ImageRow& before = chunk.rows[i - 1];
-    if (row.whole_extent == before.whole_extent ? row.number <= before.number : row.whole_extent) {
-      return Bad("whose rows do not ascend, extents before blocks");
-    }
-  }
-  if (extents > kMaxChunkExtents) {
-    return Bad(fmt::format("of {} whole extents; at most {}", extents, kMaxChunkExtents));
-  }
-  return Status::Ok();
+  return 0;
 }
 
 }  // namespace
@@ -232,23 +175,25 @@ Status EngineImpl::CheckChunk(const Group& group, const ImageChunk& chunk) const
                     install.complete ? "the install has its last chunk already; finish it"
                                      : "no install under way; begin one"));
   }
-  if (chunk.mode != install.mode) return Bad("of an image for a delta, or the other way round");
+  if (chunk.mode != install.mode)
+    return BadChunk("of an image for a delta, or the other way round");
   if (chunk.block_pages != group.block_pages) {
-    return Bad(fmt::format("in blocks of {} pages for a group with blocks of {}", chunk.block_pages,
-                           group.block_pages));
+    return BadChunk(fmt::format("in blocks of {} pages for a group with blocks of {}",
+                                chunk.block_pages, group.block_pages));
   }
-  HYDRA_RETURN_IF_ERROR(CheckShape(chunk));
+  HYDRA_RETURN_IF_ERROR(ValidateChunk(chunk));
   if (chunk.as_of < install.floor) {
-    return Bad(fmt::format("as of instance {}; the install leads to {} at least", chunk.as_of,
-                           install.floor));
+    return BadChunk(fmt::format("as of instance {}; the install leads to {} at least", chunk.as_of,
+                                install.floor));
   }
   if (chunk.mode == InstallMode::kImage && chunk.from != install.covered) {
-    return Bad(
+    return BadChunk(
         fmt::format("that starts at block {} where {} is the next", chunk.from, install.covered));
   }
   if (chunk.mode == InstallMode::kDelta && chunk.since > LastVersionOf(group.applied)) {
-    return Bad(fmt::format("of changes after version {}; this replica has only applied instance {}",
-                           chunk.since, group.applied));
+    return BadChunk(
+        fmt::format("of changes after version {}; this replica has only applied instance {}",
+                    chunk.since, group.applied));
   }
   return Status::Ok();
 }
@@ -278,12 +223,13 @@ Status EngineImpl::ResolveChunk(Group* group, const ImageChunk& chunk, const Pay
     if (row.kind == BlockKind::kData && !row.same) {
       const uint32_t crc = walk.Next(block_bytes, &block);
       if (crc != row.crc) {
-        return Bad(
+        return BadChunk(
             fmt::format("whose block {} has checksum {:08x} where its row says {:08x}. It "
                         "was damaged on its way here; send it again",
                         row.number, crc, row.crc));
       }
     }
+    if (ZeroedInChunk(chunk, row.number / group->blocks_per_extent()) > row.version) continue;
     bool changes = false;
     HYDRA_RETURN_IF_ERROR(ResolveBlock(group, row, &changes));
     if (!changes) continue;
@@ -302,8 +248,9 @@ Status EngineImpl::ResolveBlock(Group* group, const ImageRow& row, bool* changes
   const bool local_data = local.kind == BlockKind::kData;
   if (local.version == row.version &&
       (data != local_data || (data && local.reference.crc != row.crc))) {
-    return Bad(fmt::format("whose block {} is not what version {} is here: the replicas differ",
-                           row.number, row.version));
+    return BadChunk(
+        fmt::format("whose block {} is not what version {} is here: the replicas differ",
+                    row.number, row.version));
   }
   if (*changes && row.same) {
     return Status::FailedPrecondition(

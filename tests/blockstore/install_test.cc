@@ -1,62 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bringing a replica up to date from a peer's blocks: what travels, what it leads to, what is
-// refused. Crashes in the middle are in tests/crash/install_crash_test.cc.
+// Bringing a replica up to date from a peer's blocks: what travels, and what it leads to. What is
+// refused is in install_refusals_test.cc, crashes in tests/crash/install_crash_test.cc.
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
-#include "tests/support/gtest_status.h"
-#include "tests/support/install_driver.h"
+#include "tests/blockstore/install_fixture.h"
 
 namespace hydra::test {
 namespace {
 
 constexpr Ballot kSecondBallot{2, 1};
-
-InstallDriver::Options Delta() {
-  InstallDriver::Options options;
-  options.mode = InstallMode::kDelta;
-  return options;
-}
-
-// A source and a target with group 1, blocks of one page; nothing applied yet.
-class InstallTest : public testing::Test {
- protected:
-  InstallTest() : source_(Store::Options()), target_(Store::Options()) {
-    source_.MustStart();
-    target_.MustStart();
-  }
-  ~InstallTest() override {
-    EXPECT_EQ(source_.Problems(), "");
-    EXPECT_EQ(target_.Problems(), "");
-  }
-
-  // An entry at the source, chosen, applied and checkpointed.
-  void AtSource(std::vector<Operation> operations) {
-    ASSERT_OK(source_.Propose(1, std::move(operations)));
-    ASSERT_OK(source_.Settle());
-    ASSERT_OK(source_.Checkpoint());
-  }
-
-  InstallDriver Driver(const InstallDriver::Options& options = {}) {
-    return InstallDriver(&source_, &target_, 1, options);
-  }
-
-  GroupInfo Info() { return *target_->Info(1); }
-
-  void ExpectEqualReplicas() {
-    EXPECT_EQ(Differences(&source_, &target_, 1), "");
-    EXPECT_EQ(target_.VerifySettled(), "");
-  }
-
-  Store source_;
-  Store target_;
-};
 
 TEST_F(InstallTest, AnImageMakesAnEmptyReplicaEqual) {
   AtSource({WriteOp(0, 20), WriteOp(300, 3)});
@@ -205,6 +163,26 @@ TEST_F(InstallTest, ZeroingAnExtentSparesTheBlocksThatAreNewer) {
   EXPECT_EQ(target_->Read(1, 257, 1)->blocks[0].kind, BlockKind::kUnmapped);
   ASSERT_OK(Follow(&source_, &target_, 1, 3));
   EXPECT_EQ(Differences(&source_, &target_, 1), "");
+}
+
+// One chunk may hold an extent's zeroing and blocks of it, older and newer, in any order of
+// versions.
+TEST_F(InstallTest, WithinAChunkTheNewerRowWins) {
+  ASSERT_OK(target_.InstallBegin(1, InstallMode::kDelta, 9));
+  ASSERT_OK(target_.Flush());
+  const Buffer data = Buffer::Allocate(2 * kPageSize);
+  const uint32_t crc = Crc32c(data.data(), kPageSize);
+  ImageChunk chunk;
+  chunk.mode = InstallMode::kDelta;
+  chunk.as_of = chunk.newest = 9;
+  chunk.rows = {{1, true, BlockKind::kZero, MakeVersion(5, 0), 0, false},
+                {260, false, BlockKind::kData, MakeVersion(4, 0), crc, false},
+                {261, false, BlockKind::kData, MakeVersion(6, 0), crc, false}};
+  ASSERT_OK(target_.InstallChunk(1, chunk, {BufferSlice{data, 0, data.size()}}));
+  ASSERT_OK(target_.Flush());
+  EXPECT_EQ(target_->Read(1, 260, 1)->blocks[0].kind, BlockKind::kUnmapped);
+  EXPECT_EQ(target_->Read(1, 261, 1)->blocks[0].version, MakeVersion(6, 0));
+  EXPECT_EQ(Info().data_blocks, 1u);
 }
 
 TEST_F(InstallTest, BlocksThatChangeWhileTheyTravelEndUpRight) {
@@ -519,206 +497,6 @@ TEST_F(InstallTest, ARecordIsReadThoughItsPayloadIsRotten) {
   EXPECT_CODE(source_->ReadLogRecord(7, 1).status(), Code::kNotFound);
   source_.disk().FlipBit(batch.path, batch.offset() + 100, 0);
   EXPECT_CODE(source_->ReadLogRecord(1, 1).status(), Code::kCorruption);
-}
-
-// --- What is refused -------------------------------------------------------------------------
-
-class BadChunk : public InstallTest {
- protected:
-  void SetUp() override {
-    AtSource({WriteOp(0, 6), WriteOp(256, 1)});
-    ASSERT_OK(Follow(&source_, &target_, 1, 1));
-    AtSource({WriteOp(2, 2), ZeroOp(30, 1)});
-  }
-
-  void Start(InstallMode mode) {
-    ASSERT_OK(target_.InstallBegin(1, mode, 2));
-    ASSERT_OK(target_.Flush());
-    InstallDriver::Options options;
-    options.mode = mode;
-    good_ = *Driver(options).Build();
-  }
-
-  // The good chunk, spoilt by `spoil`, is refused and nothing has changed.
-  template <typename Spoil>
-  void ExpectRefused(const char* what, const Spoil& spoil) {
-    SCOPED_TRACE(what);
-    ImagePiece bad = good_;
-    spoil(&bad);
-    const GroupInfo before = Info();
-    const uint64_t queued = target_->Stats().queued_bytes;
-    EXPECT_CODE(target_->InstallChunk(1, bad.chunk, bad.payload, 99), Code::kInvalidArgument);
-    EXPECT_EQ(Info().install, before.install);
-    EXPECT_EQ(Info().data_blocks, before.data_blocks);
-    EXPECT_EQ(target_->Stats().queued_bytes, queued);
-  }
-
-  // The first row whose payload travels.
-  static ImageRow& Data(ImagePiece* piece) {
-    for (ImageRow& row : piece->chunk.rows) {
-      if (row.kind == BlockKind::kData && !row.same) return row;
-    }
-    ADD_FAILURE() << "no data row";
-    return piece->chunk.rows.front();
-  }
-
-  void ExpectCommonRefusals() {
-    ExpectRefused("another block size", [](ImagePiece* p) { p->chunk.block_pages = 2; });
-    ExpectRefused("the other mode", [](ImagePiece* p) {
-      p->chunk.mode =
-          p->chunk.mode == InstallMode::kImage ? InstallMode::kDelta : InstallMode::kImage;
-    });
-    ExpectRefused("a damaged block", [](ImagePiece* p) {
-      BufferSlice& slice = p->payload.front();
-      const Buffer copy = Buffer::Allocate(slice.length);
-      std::copy(slice.data(), slice.data() + slice.length, copy.data());
-      copy.data()[17] ^= 4;
-      slice = {copy, 0, copy.size()};
-    });
-    ExpectRefused("a wrong checksum", [](ImagePiece* p) { Data(p).crc ^= 1; });
-    ExpectRefused("payload missing", [](ImagePiece* p) { p->payload.pop_back(); });
-    ExpectRefused("payload too much",
-                  [](ImagePiece* p) { p->payload.push_back(p->payload.front()); });
-    ExpectRefused("ragged payload", [](ImagePiece* p) { p->payload.front().length -= 512; });
-    ExpectRefused("payload beyond its buffer",
-                  [](ImagePiece* p) { p->payload.front().offset = 1 << 20; });
-    ExpectRefused("rows out of order",
-                  [](ImagePiece* p) { std::swap(p->chunk.rows.front(), p->chunk.rows.back()); });
-    ExpectRefused("a row twice",
-                  [](ImagePiece* p) { p->chunk.rows.push_back(p->chunk.rows.back()); });
-    ExpectRefused("an unknown kind",
-                  [](ImagePiece* p) { p->chunk.rows.back().kind = BlockKind{9}; });
-    ExpectRefused("a version of nothing", [](ImagePiece* p) { Data(p).version = 0; });
-    ExpectRefused("a version beyond its newest",
-                  [](ImagePiece* p) { Data(p).version = MakeVersion(p->chunk.newest + 1, 0); });
-    ExpectRefused("a version that was something else here",
-                  [](ImagePiece* p) { Data(p).version = MakeVersion(1, 0); });
-    ExpectRefused("as of later than its newest", [](ImagePiece* p) { p->chunk.newest = 1; });
-    ExpectRefused("instances beyond all bounds",
-                  [](ImagePiece* p) { p->chunk.newest = kMaxInstance + 1; });
-    ExpectRefused("as of before the floor", [](ImagePiece* p) { p->chunk.as_of = 1; });
-    ExpectRefused("too many rows", [](ImagePiece* p) {
-      p->chunk.rows.clear();
-      for (Lba lba = 0; lba <= kMaxChunkRows; ++lba) {
-        p->chunk.rows.push_back({lba, false, BlockKind::kUnmapped, MakeVersion(2, 0), 0, false});
-      }
-      p->payload.clear();
-    });
-    ExpectRefused("too many extents", [](ImagePiece* p) {
-      p->chunk.rows.clear();
-      for (Extent extent = 0; extent <= kMaxChunkExtents; ++extent) {
-        p->chunk.rows.push_back({extent, true, BlockKind::kZero, MakeVersion(2, 0), 0, false});
-      }
-      p->payload.clear();
-    });
-    ExpectRefused("an extent of data", [](ImagePiece* p) {
-      p->chunk.rows.insert(p->chunk.rows.begin(),
-                           {0, true, BlockKind::kData, MakeVersion(2, 0), 0, false});
-    });
-    ExpectRefused("an extent behind blocks", [](ImagePiece* p) {
-      p->chunk.rows.push_back({99, true, BlockKind::kZero, MakeVersion(2, 0), 0, false});
-    });
-    ExpectRefused("an extent past the end", [](ImagePiece* p) {
-      p->chunk.rows.insert(p->chunk.rows.begin(), {kEndOfBlocks / 256, true, BlockKind::kZero,
-                                                   MakeVersion(2, 0), 0, false});
-    });
-    ExpectRefused("a deletion without payload", [](ImagePiece* p) {
-      p->chunk.rows.push_back({999, false, BlockKind::kUnmapped, MakeVersion(2, 0), 0, true});
-    });
-    ExpectRefused("a cursor without bound",
-                  [](ImagePiece* p) { p->chunk.cursor = std::string(kMaxCursorBytes + 1, 'c'); });
-  }
-
-  ImagePiece good_;
-};
-
-TEST_F(BadChunk, OfAnImageIsRefusedAndNothingChanges) {
-  Start(InstallMode::kImage);
-  ExpectCommonRefusals();
-  ExpectRefused("an empty range", [](ImagePiece* p) { p->chunk.to = p->chunk.from; });
-  ExpectRefused("a range that leaves blocks out", [](ImagePiece* p) { p->chunk.from = 1; });
-  ExpectRefused("a row behind its range", [](ImagePiece* p) {
-    p->chunk.to = 3;
-    p->chunk.cursor = "next";
-  });
-  ExpectRefused("a last range that is not the last",
-                [](ImagePiece* p) { p->chunk.cursor = "next"; });
-  ExpectRefused("an end that is not the end", [](ImagePiece* p) { p->chunk.to = 1000; });
-  ASSERT_OK(Driver().Run());
-  ExpectEqualReplicas();
-}
-
-TEST_F(BadChunk, OfADeltaIsRefusedAndNothingChanges) {
-  Start(InstallMode::kDelta);
-  ExpectCommonRefusals();
-  ExpectRefused("changes that start too late",
-                [](ImagePiece* p) { p->chunk.since = LastVersionOf(2); });
-  ExpectRefused("a change from before its start",
-                [](ImagePiece* p) { p->chunk.rows.back().version = MakeVersion(1, 5); });
-  ExpectRefused("a range", [](ImagePiece* p) { p->chunk.to = 100; });
-  ASSERT_OK(Driver(Delta()).Run());
-  ExpectEqualReplicas();
-}
-
-TEST_F(BadChunk, CallsOutOfOrderAreRefused) {
-  EXPECT_CODE(target_->InstallChunk(1, {}, {}, 99), Code::kFailedPrecondition);
-  EXPECT_CODE(target_->InstallFinish(1, 2, "", 99), Code::kFailedPrecondition);
-  EXPECT_CODE(target_->InstallAbort(1, 99), Code::kFailedPrecondition);
-  EXPECT_CODE(target_->InstallBegin(1, InstallMode::kNone, 2, 99), Code::kInvalidArgument);
-  EXPECT_CODE(target_->InstallBegin(1, InstallMode::kImage, 0, 99), Code::kInvalidArgument);
-  EXPECT_CODE(target_->InstallBegin(1, InstallMode::kImage, kMaxInstance + 1, 99),
-              Code::kInvalidArgument);
-  EXPECT_CODE(target_->InstallBegin(9, InstallMode::kImage, 2, 99), Code::kNotFound);
-  Start(InstallMode::kImage);
-  ASSERT_OK(target_.InstallChunk(1, good_.chunk, good_.payload));
-  EXPECT_CODE(target_->InstallFinish(1, 2, "", 99), Code::kBusy);
-  ASSERT_OK(target_.Flush());
-  EXPECT_CODE(target_->InstallChunk(1, good_.chunk, good_.payload, 99), Code::kFailedPrecondition);
-  for (const Instance wrong : {1, 3}) {
-    EXPECT_CODE(target_->InstallFinish(1, wrong, "", 99), Code::kInvalidArgument);
-  }
-  EXPECT_CODE(target_->InstallFinish(1, 2, std::string(kMaxInstalledState + 1, 's'), 99),
-              Code::kInvalidArgument);
-  ASSERT_OK(Driver().Run());
-  ExpectEqualReplicas();
-}
-
-TEST_F(BadChunk, RequestsThatMakeNoSenseAreRefusedByTheSender) {
-  ImageRequest request;
-  request.group = 1;
-  for (const char* cursor : {"x", "123456789"}) {
-    request.cursor = cursor;
-    request.mode = InstallMode::kImage;
-    EXPECT_CODE(BuildImageChunk(source_.engine(), request).status(), Code::kInvalidArgument);
-    request.mode = InstallMode::kDelta;
-    EXPECT_CODE(BuildImageChunk(source_.engine(), request).status(), Code::kInvalidArgument);
-  }
-  request.cursor.clear();
-  request.mode = InstallMode::kNone;
-  EXPECT_CODE(BuildImageChunk(source_.engine(), request).status(), Code::kInvalidArgument);
-  request.group = 5;
-  EXPECT_CODE(BuildImageChunk(source_.engine(), request).status(), Code::kNotFound);
-  Start(InstallMode::kImage);
-  request = {};
-  request.group = 1;
-  EXPECT_CODE(BuildImageChunk(target_.engine(), request).status(), Code::kFailedPrecondition);
-}
-
-TEST(InstallHorizon, ADeltaFromBehindItIsRefusedByTheSender) {
-  Store::Options options;
-  options.engine.change_retention = 2;
-  Store source(options);
-  source.MustStart();
-  for (int i = 0; i < 6; ++i) {
-    ASSERT_OK(source.Write(1, 0, 1));
-    ASSERT_OK(source.Settle());
-    ASSERT_OK(source.Checkpoint());
-  }
-  ImageRequest request;
-  request.group = 1;
-  request.mode = InstallMode::kDelta;
-  request.base = LastVersionOf(1);
-  EXPECT_CODE(BuildImageChunk(source.engine(), request).status(), Code::kOutOfRange);
 }
 
 }  // namespace

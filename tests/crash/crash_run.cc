@@ -28,6 +28,7 @@ constexpr std::pair<const char*, uint64_t Sightings::*> kSightings[] = {
     {"an install", &Sightings::installs},
     {"an install resumed after death", &Sightings::installs_resumed},
     {"an install given up", &Sightings::installs_given_up},
+    {"an install from a source that changed", &Sightings::installs_raced},
 };
 
 std::string DescribeSpace(const EngineStats& stats) {

@@ -44,6 +44,7 @@ struct Sightings {
   uint64_t installs = 0;           // finished
   uint64_t installs_resumed = 0;   // recoveries in the middle of one
   uint64_t installs_given_up = 0;  // aborted
+  uint64_t installs_raced = 0;     // their source changed meanwhile
 
   Sightings& operator+=(const Sightings& other);
   std::string Missing() const;  // names of what never happened
@@ -123,6 +124,7 @@ class CrashRun {
   void StartInstall();
   void MoveInstall();
   void AbortInstall();
+  void MovePeer();
 
   // --- Helpers. ---
   std::optional<GroupId> AnyGroup();

@@ -47,6 +47,7 @@ const std::vector<CrashRun::Step>& CrashRun::Steps() {
       {"start install", 3, &CrashRun::StartInstall},
       {"move install", 30, &CrashRun::MoveInstall},
       {"abort install", 1, &CrashRun::AbortInstall},
+      {"move peer", 8, &CrashRun::MovePeer},
   };
   return kSteps;
 }
@@ -383,6 +384,27 @@ void CrashRun::MoveInstall() {
   Trace(fmt::format("  {}: {}", id, status.ToString()));
   if (Worked(status, {Code::kBusy, Code::kNoSpace})) return;
   full_ |= status.code() == Code::kNoSpace;
+}
+
+// More is chosen while an install is under way, without the replica that is being installed.
+void CrashRun::MovePeer() {
+  if (peers_.empty()) return;
+  auto& [id, peer] = *peers_.begin();
+  const std::vector<GroupId> usable = store_.model().Usable();
+  if (std::find(usable.begin(), usable.end(), id) == usable.end()) return;
+  GroupModel& group = store_.model().group(id);
+  if (!group.installing) return;
+  Store& source = *peer.store;
+  const Instance next = source.model().group(id).chosen.size() + 1;
+  const Proposal* value = next <= group.chosen.size()
+                              ? group.chosen[next - 1]
+                              : store_.model().NewProposal(group, RandomOperations(group));
+  if (!Worked(source.Accept(id, next, kFirstBallot, value)) || !Worked(source.Settle())) return;
+  store_.model().Learned(id, source.model().group(id));
+  if (rng_.Percent(30)) Worked(source.Checkpoint());
+  Trace(fmt::format("  {}: {} is chosen elsewhere", id, next));
+  group.raced = true;
+  ++seen_.installs_raced;
 }
 
 void CrashRun::AbortInstall() {

@@ -244,8 +244,21 @@ std::string CompareChanges(const GroupModel& group, Version since, const Scan& c
     previous = row.version;
     seen[{row.whole_extent, row.lba}] = row.version;
   }
+  const std::map<Lba, BlockState> at_since =
+      group.raced ? StoreModel::Replay(group, VersionInstance(since)) : std::map<Lba, BlockState>();
   for (const auto& [lba, state] : group.blocks) {
     if (state.version <= since) continue;
+    if (group.raced && state.kind != BlockKind::kData) {
+      // What a receiver that stands at `since` has to hear: that its data is gone.
+      const auto before = at_since.find(lba);
+      const bool was_data = before != at_since.end() && before->second.kind == BlockKind::kData;
+      if (was_data && !seen.contains({true, lba / group.extent_blocks()}) &&
+          !seen.contains({false, lba})) {
+        return fmt::format("group {}: changes since {} do not say that block {} is gone\n",
+                           group.id, ReadableVersion(since), lba);
+      }
+      continue;
+    }
     const auto it =
         seen.find({state.whole_extent, state.whole_extent ? lba / group.extent_blocks() : lba});
     if (it == seen.end() || it->second != state.version) {

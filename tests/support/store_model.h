@@ -92,6 +92,10 @@ struct GroupModel {
   std::optional<bool> installing_next;
   Instance install_to = 0;
   bool installed = false;  // ever begun: blocks may be newer than `applied`, if the engine says so
+  // Installed from a source that changed meanwhile. A deletion may have been noted in the version
+  // of the image that did not list the block any more, or, of a whole extent, only where it changed
+  // something.
+  bool raced = false;
 
   std::vector<const Proposal*> chosen;  // chosen[i - 1]
   Instance applied = 0;                 // by the engine as it runs now
