@@ -99,8 +99,13 @@ void Replica::StartPrepare(Nanos now, const Ballot& released) {
 bool Replica::LeaseForbids(const Ballot& candidate, const Ballot& released, Nanos now) const {
   const NodeId holder = promised_.node;
   if (holder == 0 || holder == candidate.node) return false;
-  if (released == promised_ || resigned_ == promised_) return false;
+  if (released == promised_) return false;
+  const auto resigned = resigned_.find(holder);
+  if (resigned != resigned_.end() && resigned->second >= promised_) return false;
   if (holder == options_.self.node) return mode_ == Mode::kMaster && LeaseValid(now);
+  // It counts on this node only if this process told that one of the promise. A holder that
+  // restarted is master of nothing, and after a restart of this node the quiet time has passed.
+  if (promised_to_.node != holder || leases_->BootOf(holder) != promised_boot_) return false;
   return now < leases_->GrantedUntil(holder);
 }
 
@@ -109,6 +114,7 @@ void Replica::MovePromise(const Ballot& ballot, Nanos now) {
   const Ballot old = promised_;
   promised_ = ballot;
   promised_to_ = {};
+  promised_boot_ = 0;
   highest_round_ = std::max(highest_round_, ballot.round);
   accepted_now_.clear();  // accepted in a ballot that no longer counts here
   if (old.node != 0 && old.node != ballot.node && old.node != options_.self.node) {
@@ -140,11 +146,12 @@ void Replica::On(const Prepare& m, const Message& in, Nanos now) {
       Send(in.from, Reject{m.ballot, promised_, Refusal::kLease, config_.instance()});
       return;
     }
-    if (mode_ != Mode::kFollower) StepDown(now, mode_ == Mode::kMaster);
+    if (mode_ != Mode::kFollower) StepDown(now, true);
     MovePromise(m.ballot, now);
     AppendHardState();
   }
   promised_to_ = in.from;
+  promised_boot_ = in.boot;
   ResetElectionTimer(now);
   SayWhenDurable(in.from, MakePromise(m.ballot, m.from));
 }
@@ -177,7 +184,7 @@ void Replica::On(const Reject& m, const Message& in, Nanos now) {
     // Learn of the removal from the one who knows.
     if (m.config > config_.instance()) {
       commit_heard_ = std::max(commit_heard_, m.config);
-      if (mode_ != Mode::kFollower) StepDown(now, false);
+      if (mode_ != Mode::kFollower) StepDown(now, true);
       RequestCatchUp(in.from, now);
     }
     return;
@@ -498,7 +505,7 @@ void Replica::On(const TakeOver& m, const Message& in, Nanos now) {
   if (m.ballot != promised_ || in.from.node != m.ballot.node || mode_ == Mode::kMaster) return;
   if (!IsVoter() || install_.active || leases_->Quiet(now)) return;
   HYDRA_PROBE("hand-over: the target takes over");
-  if (mode_ != Mode::kFollower) StepDown(now, false);
+  if (mode_ != Mode::kFollower) StepDown(now, true);
   StartPrepare(now, m.ballot);
 }
 
