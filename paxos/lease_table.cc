@@ -103,7 +103,8 @@ bool LeaseTable::IsCurrent(Peer* peer, const Heartbeat& in) {
   return true;
 }
 
-void LeaseTable::Answer(Peer* peer, const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out) {
+void LeaseTable::Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now,
+                        std::vector<Heartbeat>* out) {
   Heartbeat reply;
   reply.from = options_.node;
   reply.to = in.from;
@@ -112,7 +113,9 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, Nanos now, std::vector<
   reply.sequence = in.sequence;
   reply.store = options_.store;
   reply.durable_batch = durable_batch_;
-  if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
+  if (!grant) {
+    // Granted only to the process that is known as the peer's: replicas rely on that.
+  } else if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
     reply.lease = std::min(in.lease, options_.lease);
     Grant(peer, in.boot, now + reply.lease);
   } else {
@@ -128,8 +131,7 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
   if (found == peers_.end() || in.to != options_.node || in.boot == 0) return;
   Peer& peer = found->second;
   if (!IsCurrent(&peer, in)) {
-    // A grant binds us to the node, whichever of its processes counts on it.
-    if (!in.is_reply) Answer(&peer, in, now, out);
+    if (!in.is_reply) Answer(&peer, in, false, now, out);
     return;
   }
   peer.heard = now;
@@ -146,7 +148,7 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
     std::erase_if(peer.notices, [&](const auto& n) { return n.second.sequence <= in.seen_notice; });
   }
   if (!in.is_reply) {
-    Answer(&peer, in, now, out);
+    Answer(&peer, in, true, now, out);
     return;
   }
 

@@ -128,7 +128,7 @@ class LeaseTable {
   void FillNotices(Peer* peer, Heartbeat* message) const;
   // Whether the message is of the peer's current process, as far as can be told.
   bool IsCurrent(Peer* peer, const Heartbeat& in);
-  void Answer(Peer* peer, const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out);
+  void Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now, std::vector<Heartbeat>* out);
 
   Options options_;
   std::map<NodeId, Peer> peers_;

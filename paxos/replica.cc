@@ -261,6 +261,9 @@ MemberId Replica::master_hint() const {
 
 bool Replica::MasterAlive(Nanos now) const {
   if (mode_ == Mode::kMaster) return true;
+  // Its notice may have overtaken its last messages.
+  const auto resigned = resigned_.find(promised_.node);
+  if (resigned != resigned_.end() && resigned->second >= promised_) return false;
   return promised_.node != 0 && promised_.node != options_.self.node && master_seen_ == promised_ &&
          leases_->Alive(promised_.node, now) && leases_->BootOf(promised_.node) == master_boot_;
 }
@@ -333,8 +336,10 @@ void Replica::OnNotice(NodeId from, const Notice& notice, Nanos now) {
     return;
   }
   if (notice.ballot.node != from) return;
-  resigned_ = std::max(resigned_, notice.ballot);
-  if (master_seen_ == notice.ballot) {
+  Ballot& resigned = resigned_[from];
+  resigned = std::max(resigned, notice.ballot);
+  // Who gives up a ballot has given up all before, of which it may have had no time to tell.
+  if (master_seen_.node == from && master_seen_ <= resigned) {
     master_seen_ = {};
     if (mode_ == Mode::kFollower) ResetElectionTimer(now_);
   }

@@ -347,7 +347,7 @@ class Replica {
   uint64_t promised_boot_ = 0;  // ... and which of its processes it was
   Ballot master_seen_;          // a ballot whose master was heard from as such
   uint64_t master_boot_ = 0;
-  Ballot resigned_;  // a ballot whose master said that it gave up, and with it its lease
+  std::map<NodeId, Ballot> resigned_;  // the last ballot that a node said it gave up, and its lease
   uint64_t highest_round_ = 0;
   Instance commit_heard_ = 0;  // highest commit any message named
 

@@ -99,7 +99,9 @@ void Replica::StartPrepare(Nanos now, const Ballot& released) {
 bool Replica::LeaseForbids(const Ballot& candidate, const Ballot& released, Nanos now) const {
   const NodeId holder = promised_.node;
   if (holder == 0 || holder == candidate.node) return false;
-  if (released == promised_ || resigned_ == promised_) return false;
+  if (released == promised_) return false;
+  const auto resigned = resigned_.find(holder);
+  if (resigned != resigned_.end() && resigned->second >= promised_) return false;
   if (holder == options_.self.node) return mode_ == Mode::kMaster && LeaseValid(now);
   return now < leases_->GrantedUntil(holder, promised_boot_);
 }
@@ -141,7 +143,7 @@ void Replica::On(const Prepare& m, const Message& in, Nanos now) {
       Send(in.from, Reject{m.ballot, promised_, Refusal::kLease, config_.instance()});
       return;
     }
-    if (mode_ != Mode::kFollower) StepDown(now, mode_ == Mode::kMaster);
+    if (mode_ != Mode::kFollower) StepDown(now, true);
     MovePromise(m.ballot, now);
     AppendHardState();
   }
@@ -179,7 +181,7 @@ void Replica::On(const Reject& m, const Message& in, Nanos now) {
     // Learn of the removal from the one who knows.
     if (m.config > config_.instance()) {
       commit_heard_ = std::max(commit_heard_, m.config);
-      if (mode_ != Mode::kFollower) StepDown(now, false);
+      if (mode_ != Mode::kFollower) StepDown(now, true);
       RequestCatchUp(in.from, now);
     }
     return;
@@ -500,7 +502,7 @@ void Replica::On(const TakeOver& m, const Message& in, Nanos now) {
   if (m.ballot != promised_ || in.from.node != m.ballot.node || mode_ == Mode::kMaster) return;
   if (!IsVoter() || install_.active || leases_->Quiet(now)) return;
   HYDRA_PROBE("hand-over: the target takes over");
-  if (mode_ != Mode::kFollower) StepDown(now, false);
+  if (mode_ != Mode::kFollower) StepDown(now, true);
   StartPrepare(now, m.ballot);
 }
 

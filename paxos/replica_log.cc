@@ -261,11 +261,11 @@ void Replica::On(const Accept& m, const Message& in, Nanos now) {
   }
   const bool moved = m.ballot > promised_;
   if (moved) {
-    if (mode_ != Mode::kFollower) StepDown(now, mode_ == Mode::kMaster);
+    if (mode_ != Mode::kFollower) StepDown(now, true);
     MovePromise(m.ballot, now);
   }
   HYDRA_CHECK(mode_ != Mode::kMaster);
-  if (mode_ != Mode::kFollower) StepDown(now, false);
+  if (mode_ != Mode::kFollower) StepDown(now, true);
   promised_to_ = in.from;
   promised_boot_ = in.boot;
   master_seen_ = m.ballot;
@@ -390,7 +390,7 @@ void Replica::On(const CatchUpReply& m, const Message& in, Nanos now) {
       // ballot.
       const Ballot ballot = std::max(slot.ballot, entry.ballot);
       if (ballot > promised_) {
-        if (mode_ != Mode::kFollower) StepDown(now, false);
+        if (mode_ != Mode::kFollower) StepDown(now, true);
         MovePromise(ballot, now);
       }
       slot.ballot = ballot;

@@ -68,11 +68,11 @@ void Replica::On(const Beat& m, const Message& in, Nanos now) {
   commit_heard_ = std::max(commit_heard_, m.commit);
   if (suspect_) return;
   if (m.ballot > promised_) {
-    if (mode_ != Mode::kFollower) StepDown(now, mode_ == Mode::kMaster);
+    if (mode_ != Mode::kFollower) StepDown(now, true);
     MovePromise(m.ballot, now);
     AppendHardState();
   }
-  if (mode_ != Mode::kFollower) StepDown(now, false);
+  if (mode_ != Mode::kFollower) StepDown(now, true);
   promised_to_ = in.from;
   promised_boot_ = in.boot;
   master_seen_ = m.ballot;

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages as bytes: what goes in comes out, and nothing else is let in.
+#include "paxos/wire.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "tests/paxos/cranked.h"
+#include "tests/support/gtest_status.h"
+
+namespace hydra::paxos::test {
+namespace {
+
+Body Text(const char* text) { return std::make_shared<const std::string>(text); }
+
+EntryMeta Command(uint64_t digest) { return {EntryKind::kCommand, 4096, digest, nullptr}; }
+
+EntryMeta ConfigAt(Instance instance) {
+  return {EntryKind::kConfig, 10, 77,
+          std::make_shared<Config>(instance, std::vector<Member>{{{1, 1}, Role::kVoter},
+                                                                 {{2, 3}, Role::kVoter},
+                                                                 {{9, 1}, Role::kLearner}})};
+}
+
+// One of each, with every field set.
+std::vector<Message> Samples() {
+  const Ballot ballot{1ull << 40, 3};
+  const Ballot other{7, 2};
+  const auto entries = std::make_shared<const std::vector<AcceptEntry>>(std::vector<AcceptEntry>{
+      {8, Command(~0ull), Text("a")}, {9, {}, nullptr}, {10, ConfigAt(10), Text("c")}});
+  std::vector<MessageBody> bodies = {
+      PreVote{ballot, 5},
+      PreVoteReply{ballot, true, other},
+      Prepare{ballot, 6, 5, other},
+      Promise{ballot, 7, {{8, other, Command(4), true}, {12, ballot, ConfigAt(12), false}}},
+      Reject{ballot, other, Refusal::kNotMember, 5},
+      Accept{ballot, 7, entries},
+      Accept{ballot, 7, std::make_shared<const std::vector<AcceptEntry>>()},
+      Accepted{ballot, {{8, 9}, {20, 20}}, 3},
+      Beat{ballot, 7, 11},
+      BeatReply{ballot, 11, 6},
+      CatchUp{4, {{true, 99}, {}}},
+      CatchUpReply{
+          4,
+          9,
+          2,
+          {{4, other, Command(1), true, nullptr}, {5, other, Command(2), false, Text("b")}}},
+      FetchBody{8, ballot, 4},
+      FetchedBody{8, ballot, 4, true, Text("d")},
+      FetchedBody{8, ballot, 4, false, nullptr},
+      ReadIndex{~0ull},
+      ReadIndexReply{6, true, 9},
+      TakeOver{ballot},
+      InstallRequest{5, 6, std::string("cur\0sor", 7)},
+      InstallChunk{5, "cursor", "next", 9, true, Text("image")},
+  };
+  std::vector<Message> messages;
+  for (MessageBody& body : bodies) messages.push_back({7, {1, 2}, {3, 4}, 1ull << 63, body});
+  return messages;
+}
+
+// All fields of the message, so that two of equal text are equal.
+std::string Dump(const Message& message) {
+  std::string bytes;
+  std::vector<Body> bodies;
+  EncodeMessage(message, &bytes, &bodies);
+  for (const Body& body : bodies) bytes += "|" + *std::static_pointer_cast<const std::string>(body);
+  return Describe(message) + bytes;
+}
+
+TEST(Wire, EveryMessageComesOutAsItWentIn) {
+  std::set<size_t> kinds;
+  for (const Message& message : Samples()) {
+    kinds.insert(message.body.index());
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage(message, &bytes, &bodies);
+    const Result<Message> decoded = DecodeMessage(bytes, bodies);
+    ASSERT_OK(decoded.status()) << Describe(message);
+    EXPECT_EQ(Dump(*decoded), Dump(message));
+    EXPECT_EQ(decoded->boot, message.boot);
+    EXPECT_EQ(decoded->from, message.from);
+    EXPECT_EQ(decoded->to, message.to);
+  }
+  EXPECT_EQ(kinds.size(), std::variant_size_v<MessageBody>);
+}
+
+TEST(Wire, FieldsThatTheTextDoesNotShowComeOutToo) {
+  for (const Message& message : Samples()) {
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage(message, &bytes, &bodies);
+    const Message decoded = *DecodeMessage(bytes, bodies);
+    if (const auto* promise = std::get_if<Promise>(&decoded.body)) {
+      EXPECT_EQ(promise->entries[0].meta.digest, 4u);
+      EXPECT_EQ(promise->entries[0].meta.bytes, 4096u);
+      ASSERT_NE(promise->entries[1].meta.config, nullptr);
+      EXPECT_EQ(*promise->entries[1].meta.config, *ConfigAt(12).config);
+    }
+    if (const auto* prepare = std::get_if<Prepare>(&decoded.body)) {
+      EXPECT_EQ(prepare->config, 5u);
+    }
+    if (const auto* request = std::get_if<InstallRequest>(&decoded.body)) {
+      EXPECT_EQ(request->cursor.size(), 7u);
+    }
+  }
+}
+
+TEST(Wire, AMissingOrSuperfluousBodyIsRefused) {
+  for (const Message& message : Samples()) {
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage(message, &bytes, &bodies);
+    bodies.push_back(Text("more"));
+    EXPECT_CODE(DecodeMessage(bytes, bodies).status(), Code::kCorruption);
+    bodies.pop_back();
+    if (bodies.empty()) continue;
+    bodies.back() = nullptr;
+    EXPECT_CODE(DecodeMessage(bytes, bodies).status(), Code::kCorruption);
+    bodies.pop_back();
+    EXPECT_CODE(DecodeMessage(bytes, bodies).status(), Code::kCorruption);
+  }
+}
+
+TEST(Wire, AnyFlippedByteIsRefusedOrUnderstood) {
+  Rng rng(1);
+  for (const Message& message : Samples()) {
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage(message, &bytes, &bodies);
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      for (int i = 0; i < 8; ++i) {
+        std::string broken = bytes;
+        broken[at] = static_cast<char>(broken[at] ^ rng.Between(1, 255));
+        const Result<Message> decoded = DecodeMessage(broken, bodies);
+        EXPECT_TRUE(!decoded.ok() || !Describe(*decoded).empty());
+      }
+      static_cast<void>(DecodeMessage(std::string_view(bytes).substr(0, at), bodies).ok());
+    }
+  }
+}
+
+TEST(Wire, ListsOutOfOrderAndImpossibleEntriesAreRefused) {
+  const auto refused = [](MessageBody body) {
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage({7, {1, 1}, {2, 1}, 5, std::move(body)}, &bytes, &bodies);
+    EXPECT_CODE(DecodeMessage(bytes, bodies).status(), Code::kCorruption);
+  };
+  const Ballot ballot{1, 1};
+  refused(Promise{ballot, 0, {{5, ballot, {}, false}, {5, ballot, {}, false}}});
+  refused(Promise{ballot, 0, {{0, ballot, {}, false}}});
+  refused(Promise{ballot, 0, {{5, ballot, {EntryKind::kConfig, 0, 1, nullptr}, false}}});
+  refused(Promise{ballot, 0, {{5, ballot, ConfigAt(6), false}}});
+  refused(Promise{ballot, 0, {{5, ballot, {static_cast<EntryKind>(3), 0, 1, nullptr}, false}}});
+  refused(Accepted{ballot, {{6, 5}}, 0});
+  refused(Reject{ballot, ballot, static_cast<Refusal>(0), 0});
+  refused(Accept{ballot, 0,
+                 std::make_shared<const std::vector<AcceptEntry>>(
+                     std::vector<AcceptEntry>{{5, Command(1), nullptr}})});
+  refused(InstallRequest{1, 1, std::string(kMaxWireCursor + 1, 'x')});
+}
+
+TEST(Wire, TooMuchIsRefusedBeforeItIsParsed) {
+  EXPECT_CODE(DecodeMessage(std::string(kMaxWireBytes + 1, '\0'), {}).status(), Code::kCorruption);
+  // A promise (19) with a list (15) of empty entries.
+  std::string list;
+  for (size_t i = 0; i <= kMaxWireElements; ++i) list += std::string("\x7a\0", 2);
+  std::string bytes = "\x9a\x01";
+  for (size_t size = list.size();; size >>= 7) {
+    bytes += static_cast<char>((size & 0x7f) | (size > 0x7f ? 0x80 : 0));
+    if (size <= 0x7f) break;
+  }
+  const Status status = DecodeMessage(bytes + list, {}).status();
+  EXPECT_CODE(status, Code::kCorruption);
+  EXPECT_EQ(status.message(), "a message with a list of 32769");
+  EXPECT_CODE(DecodeHeartbeat(list).status(), Code::kCorruption);
+}
+
+TEST(Wire, AHeartbeatComesOutAsItWentIn) {
+  Heartbeat heartbeat;
+  heartbeat.from = 1;
+  heartbeat.to = 2;
+  heartbeat.boot = ~0ull;
+  heartbeat.sequence = 5;
+  heartbeat.is_reply = true;
+  heartbeat.lease = 300 * kMillisecond;
+  heartbeat.notices = {{3, 7, Notice::Kind::kMoved, {4, 2}},
+                       {4, 8, Notice::Kind::kResigned, {5, 1}}};
+  heartbeat.last_notice = 9;
+  heartbeat.more_notices = true;
+  heartbeat.seen_boot = 12;
+  heartbeat.seen_notice = 13;
+  heartbeat.durable_batch = 14;
+  std::string bytes;
+  EncodeHeartbeat(heartbeat, &bytes);
+  const Result<Heartbeat> decoded = DecodeHeartbeat(bytes);
+  ASSERT_OK(decoded.status());
+  EXPECT_EQ(decoded->from, 1u);
+  EXPECT_EQ(decoded->to, 2u);
+  EXPECT_EQ(decoded->boot, ~0ull);
+  EXPECT_EQ(decoded->sequence, 5u);
+  EXPECT_TRUE(decoded->is_reply);
+  EXPECT_EQ(decoded->lease, 300 * kMillisecond);
+  ASSERT_EQ(decoded->notices.size(), 2u);
+  EXPECT_EQ(decoded->notices[1].group, 8u);
+  EXPECT_EQ(decoded->notices[1].kind, Notice::Kind::kResigned);
+  EXPECT_EQ(decoded->notices[1].ballot, (Ballot{5, 1}));
+  EXPECT_EQ(decoded->last_notice, 9u);
+  EXPECT_TRUE(decoded->more_notices);
+  EXPECT_EQ(decoded->seen_boot, 12u);
+  EXPECT_EQ(decoded->seen_notice, 13u);
+  EXPECT_EQ(decoded->durable_batch, 14u);
+  heartbeat.lease = -1;
+  bytes.clear();
+  EncodeHeartbeat(heartbeat, &bytes);
+  EXPECT_CODE(DecodeHeartbeat(bytes).status(), Code::kCorruption);
+}
+
+}  // namespace
+}  // namespace hydra::paxos::test
