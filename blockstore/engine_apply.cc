@@ -7,6 +7,7 @@
 // durable does it become stable and reach the overlay, which a checkpoint may write out.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -264,10 +265,12 @@ class EngineImpl::BlockReadJob final : public ReadJob {
       // Erased by a checkpoint since the read was planned: a newer state, and as good.
       steps_[i].kind = steps_[i].row.kind == BlockKind::kData ? Step::kRead : Step::kHole;
     }
-    table_ = tables_->Get();  // after the look-ups; the pin keeps what they found
+    table_ = tables_->Get();           // after the look-ups; the pin keeps what they found
+    std::optional<uint32_t> hole_crc;  // of zeroes: the same for all
     for (size_t i = 0; i < steps_.size();) {
       if (steps_[i].kind == Step::kHole) {
-        result_.blocks[i].crc = Crc32c(Out(i));
+        if (!hole_crc.has_value()) hole_crc = Crc32c(Out(i));
+        result_.blocks[i].crc = *hole_crc;
         ++i;
       } else if (steps_[i].kind == Step::kDone) {
         ++i;

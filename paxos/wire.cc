@@ -517,6 +517,7 @@ void EncodeHeartbeat(const Heartbeat& heartbeat, std::string* bytes) {
   out.set_more_notices(heartbeat.more_notices);
   out.set_seen_boot(heartbeat.seen_boot);
   out.set_seen_notice(heartbeat.seen_notice);
+  out.set_store(heartbeat.store);
   out.set_durable_batch(heartbeat.durable_batch);
   HYDRA_CHECK(out.AppendToString(bytes));
 }
@@ -555,6 +556,7 @@ Result<Heartbeat> DecodeHeartbeat(std::string_view bytes) {
   heartbeat.more_notices = in.more_notices();
   heartbeat.seen_boot = in.seen_boot();
   heartbeat.seen_notice = in.seen_notice();
+  heartbeat.store = in.store();
   heartbeat.durable_batch = in.durable_batch();
   return heartbeat;
 }

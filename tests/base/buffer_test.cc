@@ -2,14 +2,10 @@
 #include "base/buffer.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include <gtest/gtest.h>
-
-#include "base/rng.h"
 
 namespace hydra {
 namespace {
@@ -117,38 +113,6 @@ TEST(BufferPool, BuffersOutliveIt) {
   pool.reset();
   std::memset(kept.data(), 3, kept.size());
   EXPECT_EQ(kept.data()[kept.size() - 1], 3);
-}
-
-TEST(BufferPool, NeverSharesMemoryBetweenThreadsNorExceedsItsLimit) {
-  constexpr size_t kLimit = 64 * kPageSize;
-  BufferPool pool(kLimit);
-  std::atomic<size_t> total{0};
-  std::atomic<bool> broken{false};
-  const auto work = [&](uint8_t id) {
-    Rng rng(id);
-    std::vector<Buffer> held;
-    for (int i = 0; i < 5000; ++i) {
-      if (rng.Percent(60)) {
-        auto buffer = pool.Get(rng.Between(1, 9 * kPageSize));
-        if (!buffer.ok()) continue;
-        if ((total += buffer->size()) > kLimit) broken = true;
-        buffer->data()[0] = id;
-        buffer->data()[buffer->size() - 1] = id;
-        held.push_back(std::move(buffer).value());
-      } else if (!held.empty()) {
-        const Buffer last = held.back();
-        if (last.data()[0] != id || last.data()[last.size() - 1] != id) broken = true;
-        total -= last.size();
-        held.pop_back();
-      }
-    }
-    for (const Buffer& buffer : held) total -= buffer.size();
-  };
-  std::vector<std::thread> threads;
-  for (uint8_t id = 1; id <= 4; ++id) threads.emplace_back(work, id);
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_FALSE(broken);
-  EXPECT_EQ(pool.used_bytes(), 0u);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "base/metrics.h"
 
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -48,24 +47,6 @@ TEST(MetricsDeathTest, OneNameHasOneTypeAndOneSetOfBuckets) {
   EXPECT_DEATH(registry.GetGauge("x", "h"), "check failed");
   registry.GetHistogram("y", "h", HistogramOptions::Bytes());
   EXPECT_DEATH(registry.GetHistogram("y", "h", HistogramOptions::Count()), "check failed");
-}
-
-TEST(Metrics, IncrementsFromManyThreadsAllCount) {
-  MetricsRegistry registry;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      Counter* const counter = registry.GetCounter("c", "h");
-      Histogram* const histogram = registry.GetHistogram("h", "h", HistogramOptions::Latency());
-      for (uint64_t i = 0; i < 10000; ++i) {
-        counter->Add();
-        histogram->Observe(i);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(registry.GetCounter("c", "h")->value(), 40000u);
-  EXPECT_EQ(registry.Snapshot()[1].series[0].histogram.count, 40000u);
 }
 
 TEST(Metrics, SeriesBeyondTheLimitShareOneThatIsNotShown) {

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/effort.h"
 #include "tests/support/gtest_status.h"
 #include "tests/support/store_fixture.h"
 
@@ -215,7 +216,9 @@ TEST_F(SegmentTest, VacuumNeverBringsBackWhatWasOverwrittenMeanwhile) {
       ASSERT_OK(store_.Apply(1));
     }
     if (job != nullptr) store_->FinishJob(std::move(job));
-    ASSERT_EQ(store_.VerifyAll(), "") << "step " << i;
+    if (!kSanitized || i % 8 == 0) {
+      ASSERT_EQ(store_.VerifyAll(), "") << "step " << i;
+    }
     moved = store_->Stats().relocated_bytes;
   }
   EXPECT_GT(moved, 0u);

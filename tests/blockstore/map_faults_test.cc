@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/effort.h"
 #include "tests/support/gtest_status.h"
 #include "tests/support/store_fixture.h"
 
@@ -91,12 +92,12 @@ TEST_P(MapCheckpoint, PowerLossAtEveryIoEndsInTheRightMap) {
   EXPECT_GT(n, 40u) << "too few I/Os for this test to mean anything";
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, MapCheckpoint, testing::Range<uint64_t>(1, 7));
+INSTANTIATE_TEST_SUITE_P(Seeds, MapCheckpoint, testing::Range<uint64_t>(1, 1 + Repeat(6, 2)));
 
 // Checkpoints one after the other, death between them: nothing relies on a log that LevelDB closed
 // without syncing.
 TEST(MapFaults, ManyCheckpointsWithRotatedLogs) {
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
+  for (uint64_t seed = 1; seed <= Repeat(25, 5); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Store store(MapOptions(seed));
     store.MustStart();
@@ -119,7 +120,7 @@ TEST(MapFaults, ManyCheckpointsWithRotatedLogs) {
 
 // The compactions of LevelDB itself, cut anywhere.
 TEST(MapFaults, PowerLossDuringCompactionsEndsInTheRightMap) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= Repeat(40, 8); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Store store(MapOptions(seed));
     store.MustStart();

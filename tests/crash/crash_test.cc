@@ -8,13 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/crash/crash_run.h"
+#include "tests/support/effort.h"
 
 namespace hydra::test {
 namespace {
 
 constexpr uint64_t kShards = 8;
 constexpr uint64_t kDefaultSeeds = 2000;
-constexpr uint64_t kQuickSeeds = 40;
+constexpr uint64_t kQuickSeeds = Repeat(40, 20);
 constexpr uint64_t kSeedsToSeeAll = 200;  // after which everything rare should have happened
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {

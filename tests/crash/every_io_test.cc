@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/effort.h"
 #include "tests/support/store_fixture.h"
 
 namespace hydra::test {
@@ -159,7 +160,7 @@ TEST_P(EveryIo, PowerCutAfterEverySingleIo) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Crash, EveryIo, testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Crash, EveryIo, testing::Range<uint64_t>(1, 1 + Repeat(3, 1)));
 
 // What recovery showed after a crash must not vanish in a power loss right behind it.
 TEST(Crash, ProcessDeathAfterEveryStepThenPowerLoss) {

@@ -2,7 +2,9 @@
 //
 // StoreModel's comparisons with a running engine.
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -21,17 +23,29 @@ const char* KindName(BlockKind kind) {
   return "?";
 }
 
+// Most of what tests read is holes, so this is much of their time: memcmp instead of a loop over
+// bytes, and the CRC of zeroes only once for each size.
+bool IsHole(uint32_t crc, std::span<const uint8_t> contents) {
+  static const std::vector<uint32_t> kCrcs = [] {
+    std::vector<uint32_t> crcs;
+    const std::vector<uint8_t> zeroes(kMaxBlockPages * kPageSize);
+    for (uint32_t pages = 0; pages <= kMaxBlockPages; ++pages) {
+      crcs.push_back(Crc32c(zeroes.data(), pages * kPageSize));
+    }
+    return crcs;
+  }();
+  return crc == kCrcs.at(contents.size() / kPageSize) && contents.front() == 0 &&
+         std::memcmp(contents.data(), contents.data() + 1, contents.size() - 1) == 0;
+}
+
 // A read tells data from holes; of holes it does not say whether they were zeroed or deleted.
 bool Matches(const BlockState& expected, const BlockInfo& found,
              std::span<const uint8_t> contents) {
-  const uint32_t crc = Crc32c(contents);
-  if (found.crc != crc) return false;
   if (expected.kind == BlockKind::kData) {
     return found.kind == BlockKind::kData && found.version == expected.version &&
-           crc == expected.crc;
+           found.crc == expected.crc && Crc32c(contents) == expected.crc;
   }
-  return found.kind != BlockKind::kData && found.version == 0 &&
-         std::all_of(contents.begin(), contents.end(), [](uint8_t b) { return b == 0; });
+  return found.kind != BlockKind::kData && found.version == 0 && IsHole(found.crc, contents);
 }
 
 std::string ReadableVersion(Version version) {
@@ -71,7 +85,9 @@ std::string StoreModel::CompareEntry(const GroupModel& group, Instance instance,
 }
 
 std::string StoreModel::CompareRead(const GroupModel& group, Lba lba, const ReadResult& read) {
-  return CompareReadSince(group, group.applied, group.blocks, lba, read);
+  const auto first = group.blocks.lower_bound(lba);
+  return CompareReadSince(group, group.applied,
+                          {first, group.blocks.lower_bound(lba + read.blocks.size())}, lba, read);
 }
 
 std::string StoreModel::CompareReadSince(const GroupModel& group, Instance since,
