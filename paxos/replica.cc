@@ -56,6 +56,7 @@ Replica::Replica(const ReplicaOptions& options, const RecoveredState& recovered,
     // An accept record implies the promise.
     promised_ = std::max(promised_, entry.ballot);
   }
+  recovered_slots_ = slots_.size();
   if (HYDRA_SABOTAGE(kForgetPromiseOnRestart)) promised_ = {};
   durable_promise_ = promised_;
   highest_round_ = promised_.round;

@@ -333,6 +333,7 @@ class Replica {
   Instance applied_ = 0;
   Instance commit_ = 0;     // all up to here are chosen and known here
   std::deque<Slot> slots_;  // of applied_ + 1 and on
+  size_t recovered_slots_ = 0;
   Config config_;           // newest chosen
   bool suspect_ = false;
 

@@ -313,7 +313,7 @@ class RandomRun {
       c.Pass(500 * kMs, true);
       ASSERT_EQ(c.violation(), "") << "seed " << schedule_.seed << ", when calm";
       if (c.Serving() == 0 || !c.Propose(c.Serving(), "last").ok()) continue;
-      c.Pass(kSecond, true);
+      c.Pass(4 * kSecond, true);
       break;
     }
     const int master = c.Serving();

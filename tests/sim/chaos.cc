@@ -99,7 +99,7 @@ void Chaos::ReplaceLater(NodeId node) {
   scheduler_->After(Milliseconds(rng_.Between(10, 2000)), {"replace soon", node}, [this, node] {
     if (!down_.contains(node)) return;
     down_.erase(node);
-    Mend(node);
+    if (cluster_->broken(node)) Mend(node);
   });
 }
 

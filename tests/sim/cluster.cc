@@ -219,7 +219,9 @@ void Cluster::Boot(NodeId id) {
   if (!opened.ok()) {
     // Nothing but damage may keep a store from opening; the run asks which it was.
     scheduler_->Note({"does not open", id}, opened.ToString());
-    if (node.disk->powered()) Broken(&node, opened.WithContext("open"));
+    // Without power or space it opens later.
+    const bool later = !node.disk->powered() || opened.code() == Code::kNoSpace;
+    if (!later) Broken(&node, opened.WithContext("open"));
     return;
   }
   NodeCore::Options options;
@@ -282,6 +284,7 @@ Instance Cluster::HighestApplied(GroupId group) const {
 }
 
 bool Cluster::alive(NodeId id) const { return At(id).gate.alive(); }
+bool Cluster::paused(NodeId id) const { return At(id).gate.paused(); }
 bool Cluster::broken(NodeId id) const { return At(id).broken; }
 void Cluster::Pause(NodeId id) { At(id).gate.Pause(); }
 void Cluster::Resume(NodeId id) { At(id).gate.Resume(); }
@@ -481,6 +484,9 @@ paxos::Config Cluster::NewestConfig(GroupId group) {
 }
 
 std::string Cluster::Unconverged() {
+  for (const auto& [id, node] : nodes_) {
+    if (node->writing || node->job != nullptr) return fmt::format("node {} is at work", id);
+  }
   for (const GroupId group : group_ids_) {
     const NodeId master = MasterOf(group);
     if (master == 0) return fmt::format("group {} has no master", group);

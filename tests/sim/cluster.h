@@ -72,6 +72,7 @@ class Cluster {
   // An empty disk under the same node id. The groups it was in have to be told (Operator).
   void Wipe(NodeId node);
   bool alive(NodeId node) const;
+  bool paused(NodeId node) const;
   bool broken(NodeId node) const;  // its store failed: only Wipe helps
   void Pause(NodeId node);
   void Resume(NodeId node);

@@ -58,12 +58,13 @@ void Operator::NoteConfig(GroupId group, const paxos::Config& config) {
     atlas_->ConfigChosen(group, Voters(config.members()), complete);
   }
   for (const NodeId node : complete) atlas_->CaughtUp(group, node);
-  // A master that serves knows all that was chosen: an earlier proposal that is not among it is
-  // dead.
+  // A later master that serves knows all that earlier ones may have got chosen: what is not among
+  // it is dead. (One that only believes to be master still proves that about those before it.)
   const NodeId master = cluster_->MasterOf(group);
   if (atlas_->changing(group) && master != 0) {
     const paxos::Replica& replica = cluster_->shard(master, group)->replica();
-    if (replica.config() == config && !replica.changing_members()) {
+    if (replica.config() == config && !replica.changing_members() &&
+        replica.ballot() >= proposed_in_[group]) {
       atlas_->ConfigChosen(group, Voters(config.members()), complete);
     }
   }
@@ -129,14 +130,15 @@ bool Operator::Move(GroupId group, NodeId master, const paxos::Config& config) {
 }
 
 bool Operator::Propose(GroupId group, NodeId master, std::vector<paxos::Member> members) {
-  if (Voters(members).empty() || atlas_->changing(group)) return false;
+  if (Voters(members).empty() || atlas_->changing(group) || cluster_->paused(master)) return false;
   const paxos::Config config = cluster_->NewestConfig(group);
   if (Voters(members) != Voters(config.members()) && !atlas_->BeginChange(group, Voters(members))) {
     return false;
   }
-  cluster_->Touch(master, [group, members](NodeCore* core, Nanos now) {
+  cluster_->Touch(master, [this, group, members](NodeCore* core, Nanos now) {
     Shard* shard = core->shard(group);
-    if (shard != nullptr) shard->ChangeMembers(members, now).IgnoreError();
+    proposed_in_[group] = shard->replica().ballot();
+    shard->ChangeMembers(members, now).IgnoreError();
   });
   return true;
 }

@@ -48,6 +48,7 @@ class Operator {
   bool restless_ = true;
   uint64_t changes_ = 0;
   std::map<GroupId, Instance> noted_;
+  std::map<GroupId, Ballot> proposed_in_;     // the change in flight
   std::map<GroupId, uint32_t> incarnations_;  // the highest given out
   std::set<NodeId> wiped_;                    // came back with an empty disk since it was damaged
 };
