@@ -11,16 +11,32 @@ namespace {
 
 constexpr uint8_t kStateVersion = 1;
 
-bool IsCoreNoop(const Entry& entry) {
+bool IsEmptyNoop(const Entry& entry) {
   return entry.operations.size() == 1 && entry.operations[0].kind == OpKind::kNoop &&
          entry.operations[0].context.empty();
 }
 
+Result<Ballot> DecodeFence(std::span<const uint8_t> bytes) {
+  Decoder in(bytes);
+  Ballot fence;
+  in.Varint64(&fence.round);
+  if (!in.Varint32(&fence.node) || in.remaining() != 0 || fence == Ballot{}) {
+    return Status::Corruption("the first entry of a mastership makes no sense");
+  }
+  return fence;
+}
+
 }  // namespace
 
-Entry NoopEntry() {
+Entry NoopEntry(const Ballot& fence) {
   Entry entry;
   entry.operations.emplace_back();
+  if (fence == Ballot{}) return entry;
+  RequestContext context;
+  context.kind = RequestKind::kMaster;
+  PutVarint64(&context.body, fence.round);
+  PutVarint64(&context.body, fence.node);
+  entry.operations[0].context = EncodeContext(context);
   return entry;
 }
 
@@ -80,10 +96,18 @@ Entry ConfigEntry(const std::vector<paxos::Member>& members) {
 
 Result<paxos::EntryMeta> MetaOf(const Entry& entry, Instance instance) {
   paxos::EntryMeta meta;
-  if (IsCoreNoop(entry)) return meta;
+  if (IsEmptyNoop(entry)) return meta;
   meta.kind = paxos::EntryKind::kCommand;
   meta.bytes = entry.PayloadPages() * kPageSize;
   meta.digest = EntryDigest(entry);
+  if (entry.operations.size() == 1 && entry.operations[0].kind == OpKind::kNoop) {
+    HYDRA_ASSIGN_OR_RETURN(const RequestContext context,
+                           DecodeContext(AsBytes(entry.operations[0].context)));
+    if (context.kind == RequestKind::kMaster) {
+      HYDRA_ASSIGN_OR_RETURN(const Ballot fence, DecodeFence(AsBytes(context.body)));
+      return paxos::FenceEntry(fence);
+    }
+  }
   if (entry.operations.size() == 1 && entry.operations[0].kind == OpKind::kOpaque) {
     HYDRA_ASSIGN_OR_RETURN(const RequestContext context,
                            DecodeContext(AsBytes(entry.operations[0].context)));
@@ -100,6 +124,7 @@ Outcome ApplyToSessions(SessionTable* sessions, const RequestContext& request, I
                         uint32_t index) {
   switch (request.kind) {
     case RequestKind::kNoop:
+    case RequestKind::kMaster:
     case RequestKind::kConfig: return {};
     case RequestKind::kOpenSession: {
       const Result<Instance> opened = sessions->Open(instance, request.timeout);
@@ -147,7 +172,7 @@ Result<std::vector<Outcome>> GroupState::Apply(Instance instance, const Entry& e
   Digester chain;
   chain.Add(chain_);
   chain.Add(instance);
-  if (!IsCoreNoop(entry)) {
+  if (!IsEmptyNoop(entry)) {
     chain.Add(EntryDigest(entry));
     HYDRA_ASSIGN_OR_RETURN(const DecodedEntry decoded, DecodeEntry(entry));
     sessions_.Advance(decoded.interval);
@@ -156,6 +181,10 @@ Result<std::vector<Outcome>> GroupState::Apply(Instance instance, const Entry& e
       if (request.kind == RequestKind::kConfig) {
         HYDRA_ASSIGN_OR_RETURN(auto members, DecodeMembers(AsBytes(request.body)));
         config_ = paxos::Config(instance, std::move(members));
+      }
+      if (request.kind == RequestKind::kMaster) {
+        HYDRA_ASSIGN_OR_RETURN(const Ballot fence, DecodeFence(AsBytes(request.body)));
+        fence_ = std::max(fence_, fence);
       }
       outcomes.push_back(ApplyToSessions(&sessions_, request, instance, static_cast<uint32_t>(i)));
     }
@@ -178,6 +207,8 @@ std::string GroupState::Encode() const {
   const std::string members = EncodeMembers(config_.members());
   PutVarint64(&out, members.size());
   out += members;
+  PutVarint64(&out, fence_.round);
+  PutVarint64(&out, fence_.node);
   PutFixed64(&out, chain_);
   out += sessions_.Encode();
   return out;
@@ -197,6 +228,8 @@ Result<GroupState> GroupState::Decode(std::span<const uint8_t> bytes) {
   if (!in.Bytes(length, &part)) return Status::Corruption("the group's state is cut");
   HYDRA_ASSIGN_OR_RETURN(auto members, DecodeMembers(part));
   state.config_ = paxos::Config(instance, std::move(members));
+  in.Varint64(&state.fence_.round);
+  in.Varint32(&state.fence_.node);
   in.Fixed64(&state.chain_);
   if (!in.Bytes(in.remaining(), &part)) return Status::Corruption("the group's state is cut");
   HYDRA_ASSIGN_OR_RETURN(state.sessions_, SessionTable::Decode(part));

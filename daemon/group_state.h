@@ -19,8 +19,8 @@ struct EntryBody {
   Payload payload;
 };
 
-// The entry that the consensus core calls a no-op, and what the core knows of any entry.
-Entry NoopEntry();
+// The entry for what the consensus core calls a no-op, and what the core knows of any entry.
+Entry NoopEntry(const Ballot& fence);
 Result<paxos::EntryMeta> MetaOf(const Entry& entry, Instance instance);
 
 // The members of a configuration, as they ride in an entry's context.
@@ -32,7 +32,8 @@ Entry ConfigEntry(const std::vector<paxos::Member>& members);
 // checksum over everything that was ever chosen. Changed by applied entries alone, so equal on all
 // replicas at equal instance. Saved with the engine's checkpoints (Engine::StateSource).
 //
-// Bytes: u8 1; varint config instance; length-prefixed members; u64 chain; the sessions' bytes.
+// Bytes: u8 1; varint config instance; length-prefixed members; varint fence round and node; u64
+// chain; the sessions' bytes.
 class GroupState {
  public:
   GroupState() = default;
@@ -43,6 +44,7 @@ class GroupState {
 
   const paxos::Config& config() const { return config_; }
   const SessionTable& sessions() const { return sessions_; }
+  const Ballot& fence() const { return fence_; }  // paxos::EntryMeta's, the highest so far
   uint64_t chain() const { return chain_; }
   uint64_t Digest() const;
 
@@ -52,6 +54,7 @@ class GroupState {
  private:
   paxos::Config config_;
   SessionTable sessions_;
+  Ballot fence_;
   uint64_t chain_ = 0;
 };
 

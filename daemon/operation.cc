@@ -54,6 +54,7 @@ constexpr KindRule kRules[] = {
     {RequestKind::kCancel, kSession | kSeq | kLowest, Bit(OpKind::kOpaque), false},
     {RequestKind::kFence, kEpoch, Bit(OpKind::kOpaque), false},
     {RequestKind::kConfig, kBody, Bit(OpKind::kOpaque), false},
+    {RequestKind::kMaster, kBody, Bit(OpKind::kNoop), false},
 };
 
 constexpr bool RulesAreInOrder() {

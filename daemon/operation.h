@@ -39,6 +39,7 @@ enum class RequestKind : uint8_t {
   kCancel = 9,
   kFence = 10,
   kConfig = 11,
+  kMaster = 12,  // the no-op that begins a mastership
 };
 
 inline constexpr size_t kMaxConfigBytes = 8 * 1024;
@@ -56,7 +57,7 @@ struct RequestContext {
   uint64_t epoch = 0;              // data: checked under; fence: to be enforced
   Nanos timeout = 0;               // open
   std::optional<Outcome> outcome;  // compare-and-write, as the master resolved it; version 0
-  std::string body;                // config; the consensus core knows what it means
+  std::string body;                // config, master; the consensus core knows what it means
 
   RequestId id() const { return {session, seq, lowest_unanswered, epoch}; }
   friend bool operator==(const RequestContext&, const RequestContext&) = default;

@@ -21,7 +21,10 @@ void Shard::Send(const paxos::MemberId& to, paxos::MessageBody body) {
 // engine's business.)
 bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
                        Instance instance) const {
-  if (meta.kind == paxos::EntryKind::kNoop) return body == nullptr;
+  if (meta.kind == paxos::EntryKind::kNoop) {
+    return body == nullptr &&
+           meta.digest == (meta.fence == Ballot{} ? 0 : paxos::FenceEntry(meta.fence).digest);
+  }
   if (body == nullptr) return false;
   const auto& entry = static_cast<const EntryBody*>(body.get())->entry;
   if (!ValidateEntry(entry, block_pages_).ok()) return false;
@@ -209,7 +212,7 @@ void Shard::InstallStepDone(Nanos now) {
   const Instance at = work.state_at;
   work = {};
   accepted_.erase(accepted_.begin(), accepted_.upper_bound(at));
-  replica_->Installed(at, state_.config(), now);
+  replica_->Installed(at, state_.config(), state_.fence(), now);
   OnConfigApplied(now);
 }
 

@@ -40,6 +40,7 @@ Replica::Replica(const ReplicaOptions& options, const RecoveredState& recovered,
       promised_(recovered.promised),
       applied_(recovered.applied),
       commit_(recovered.applied),
+      fence_(recovered.fence),
       config_(recovered.config),
       suspect_(recovered.suspect),
       now_(now),
@@ -97,6 +98,7 @@ void Replica::AdvanceCommit() {
     ++commit_;
     if (mode_ == Mode::kMaster) open_bytes_ -= std::min<uint64_t>(open_bytes_, slot->meta.bytes);
     out_.chosen.push_back({commit_, slot->ballot, slot->meta, slot->body});
+    fence_ = std::max(fence_, slot->meta.fence);
     if (slot->meta.kind == EntryKind::kConfig) AdoptConfig(*slot->meta.config);
     if (mode_ == Mode::kMaster && !active_ && noop_ != 0 && commit_ >= noop_) {
       active_ = true;

@@ -55,6 +55,7 @@ struct RecoveredState {
   Ballot promised;  // hard state; accepts may imply a higher one
   Instance applied = 0;
   Config config;                        // in force at `applied`
+  Ballot fence;                         // the highest of the entries up to `applied`
   std::vector<RecoveredEntry> entries;  // above `applied`, in order
   // Log records may be missing: this replica must not say what it promised or accepted. It votes
   // again only under a new incarnation.
@@ -158,7 +159,7 @@ class Replica {
   void BodyLoaded(Instance instance, const Ballot& ballot, Body body, Nanos now);
   void InstallProgress(const std::string& cursor, Nanos now);
   // The install is complete and durable: the state is that at `applied`.
-  void Installed(Instance applied, const Config& config, Nanos now);
+  void Installed(Instance applied, const Config& config, const Ballot& fence, Nanos now);
   void TakeOutput(Output* output);
 
   // --- What the owner may look at. --------------------------------------------------------------
@@ -279,7 +280,7 @@ class Replica {
   std::vector<MemberId> PrepareTargets() const;
   Instance HighestPromisedCommit(MemberId* holder) const;
   void Decide(Nanos now);
-  void ChooseBest(Instance instance, Reproposal* out) const;
+  void ChooseBest(Instance instance, const Ballot& fence, Reproposal* out) const;
   void AskForBodies(Nanos now);
   void On(const FetchBody& m, const Message& in, Nanos now);
   void On(const FetchedBody& m, const Message& in, Nanos now);
@@ -334,7 +335,8 @@ class Replica {
   Instance commit_ = 0;     // all up to here are chosen and known here
   std::deque<Slot> slots_;  // of applied_ + 1 and on
   size_t recovered_slots_ = 0;
-  Config config_;           // newest chosen
+  Ballot fence_;   // highest of the chosen entries: see EntryMeta
+  Config config_;  // newest chosen
   bool suspect_ = false;
 
   uint64_t next_token_ = 1;

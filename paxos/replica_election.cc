@@ -197,7 +197,7 @@ void Replica::On(const Reject& m, const Message& in, Nanos now) {
 std::vector<Config> Replica::OpenConfigs() const {
   std::map<Instance, std::pair<Ballot, const EntryMeta*>> best;
   const auto add = [&](Instance instance, const Ballot& ballot, const EntryMeta& meta) {
-    if (instance <= commit_) return;
+    if (instance <= commit_ || ballot < fence_) return;
     auto& slot = best[instance];
     if (slot.second == nullptr || ballot > slot.first) slot = {ballot, &meta};
   };
@@ -275,8 +275,9 @@ void Replica::CheckPromises(Nanos now) {
 
 // --- Recovering open instances ------------------------------------------------------------------
 
-// The value to propose at `instance`: that of the highest ballot in which anyone accepted one.
-void Replica::ChooseBest(Instance instance, Reproposal* out) const {
+// The value to propose at `instance`: that of the highest ballot in which anyone accepted one,
+// unless a mastership that began below it proves it dead.
+void Replica::ChooseBest(Instance instance, const Ballot& fence, Reproposal* out) const {
   struct Candidate {
     MemberId id;
     const EntryMeta* meta;
@@ -295,6 +296,9 @@ void Replica::ChooseBest(Instance instance, Reproposal* out) const {
       }
     }
   }
+  const size_t dead = std::erase_if(
+      candidates, [&](const Candidate& candidate) { return candidate.ballot < fence; });
+  if (dead > 0) HYDRA_PROBE("recovery: an entry below a later mastership is dead");
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.ballot > b.ballot; });
   *out = {};
@@ -353,9 +357,15 @@ void Replica::Decide(Nanos now) {
   // What was open may be known as chosen by now.
   reproposals_.erase(reproposals_.begin(), reproposals_.upper_bound(commit_));
   bool complete = true;
+  Ballot fence = fence_;
   for (Instance i = commit_ + 1; i <= highest; ++i) {
     Reproposal& reproposal = reproposals_[i];
-    if (!reproposal.decided) ChooseBest(i, &reproposal);
+    if (!reproposal.decided) ChooseBest(i, fence, &reproposal);
+    if (!reproposal.decided) {
+      complete = false;
+      break;  // it may hold a fence
+    }
+    fence = std::max(fence, reproposal.meta.fence);
     if (HYDRA_SABOTAGE(kSkipReproposal)) {
       reproposal = {};
       reproposal.decided = reproposal.has_body = true;

@@ -52,7 +52,7 @@ void Replica::ProposeAt(Instance instance, EntryMeta meta, Body body, Nanos now)
 
 void Replica::ProposeNoop(Nanos now) {
   noop_ = next_;
-  ProposeAt(next_, {}, nullptr, now);
+  ProposeAt(next_, FenceEntry(ballot_), nullptr, now);
 }
 
 // Everything proposed since the last flush goes out in as few messages as the limits allow; all
@@ -467,7 +467,7 @@ void Replica::InstallProgress(const std::string& cursor, Nanos now) {
   RequestInstall(now_);
 }
 
-void Replica::Installed(Instance applied, const Config& config, Nanos now) {
+void Replica::Installed(Instance applied, const Config& config, const Ballot& fence, Nanos now) {
   now_ = std::max(now_, now);
   HYDRA_CHECK(install_.active && applied >= applied_);
   HYDRA_PROBE("install: finished");
@@ -478,6 +478,7 @@ void Replica::Installed(Instance applied, const Config& config, Nanos now) {
   }
   commit_ = std::max(commit_, applied_);
   commit_heard_ = std::max(commit_heard_, commit_);
+  fence_ = std::max(fence_, fence);
   if (config.instance() > config_.instance() && !HYDRA_SABOTAGE(kConfigLostInImage)) {
     AdoptConfig(config);
   }

@@ -68,7 +68,15 @@ struct EntryMeta {
   uint32_t bytes = 0;                    // of payload, for the window
   uint64_t digest = 0;                   // over the entry without its ballot; 0 for a no-op
   std::shared_ptr<const Config> config;  // kConfig only
+  // kNoop: the mastership whose first entry this is; {} if it fills a gap. When that mastership
+  // began, a majority had promised it and held nothing above this instance. So entries of lower
+  // ballots above it are dead: never chosen, and never to be proposed again, because they were
+  // decided upon a log that is no longer the one below them.
+  Ballot fence = {};
 };
+
+// The no-op that begins a mastership.
+EntryMeta FenceEntry(const Ballot& ballot);
 
 // The entry itself, which the core passes on and never looks at. Null for a no-op, and where the
 // owner is to take it from its log.

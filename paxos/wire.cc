@@ -147,6 +147,7 @@ void Put(const EntryMeta& from, wire::Entry* to) {
   to->set_kind(static_cast<uint32_t>(from.kind));
   to->set_bytes(from.bytes);
   to->set_digest(from.digest);
+  if (from.fence != Ballot{}) Put(from.fence, to->mutable_fence());
   if (from.config == nullptr) return;
   wire::Config* config = to->mutable_config();
   config->set_instance(from.config->instance());
@@ -191,6 +192,8 @@ EntryMeta GetMeta(const wire::Entry& from, Decoder* in) {
   meta.kind = static_cast<EntryKind>(from.kind());
   meta.bytes = from.bytes();
   meta.digest = from.digest();
+  if (from.has_fence()) meta.fence = Get(from.fence());
+  if (from.has_fence() && meta.kind != EntryKind::kNoop) in->Fail("a fence that is no no-op");
   if ((meta.kind == EntryKind::kConfig) != from.has_config()) {
     in->Fail("an entry whose kind and configuration disagree");
   } else if (from.has_config()) {

@@ -311,7 +311,7 @@ void Cluster::StorePiece(int index) {
   node.disk.truncated = node.state.applied;
   node.disk.log.erase(node.disk.log.begin(), node.disk.log.upper_bound(node.state.applied));
   node.log.erase(node.log.begin(), node.log.upper_bound(node.state.applied));
-  Do(node, [&](Replica& r) { r.Installed(node.state.applied, node.state.config, node.now); });
+  Do(node, [&](Replica& r) { r.Installed(node.state.applied, node.state.config, {}, node.now); });
 }
 
 // --- Nodes
