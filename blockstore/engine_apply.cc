@@ -100,6 +100,7 @@ void EngineImpl::FoldStable(Group* group) {
     group->state_installed = false;
   }
   if (group->mixed_until != 0 && group->stable >= group->mixed_until) {
+    group->horizon = std::max(group->horizon, LastVersionOf(group->mixed_until));
     group->mixed_until = 0;
     group->ahead.Clear();
   }

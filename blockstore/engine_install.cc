@@ -439,10 +439,9 @@ void EngineImpl::FinishInstall(Group* group, Instance applied, std::string state
     it = group->live.erase(it);
   }
   group->log.Truncate(applied);
-  // The sender no longer knew what was deleted before: neither does this replica.
-  if (group->install.mode == InstallMode::kImage) {
-    group->horizon = std::max(group->horizon, LastVersionOf(applied));
-  }
+  // Blocks that came and went elsewhere have left no trace here, so nobody can be told of all that
+  // changed before. (FoldStable raises it again when the blocks are no longer mixed.)
+  group->horizon = std::max(group->horizon, LastVersionOf(applied));
   group->install = {};
   group->applied = group->stable = applied;
   group->noted_stable = std::max(group->noted_stable, applied);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Scans of the map: changes, images, digests, scrub; and statistics.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -28,11 +30,14 @@ uint64_t HashBlock(Lba lba, const MapRow& row) {
 Result<ChangeBatch> EngineImpl::ScanChanges(GroupId id, Version since, const std::string& cursor,
                                             size_t limit) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
-  if (since < group->horizon) {
+  const Version horizon = group->mixed_until == 0
+                              ? group->horizon
+                              : std::max(group->horizon, LastVersionOf(group->mixed_until));
+  if (since < horizon) {
     return Status::OutOfRange(fmt::format(
         "group {}: changes since version {} are no longer kept (the horizon is {}); use a whole "
         "image",
-        id, since, group->horizon));
+        id, since, horizon));
   }
   ChangeBatch batch;
   batch.as_of = group->checkpointed;

@@ -67,7 +67,7 @@ TEST_F(InstallTest, ADeltaCarriesOnlyWhatChangedAndDeletionsToo) {
   EXPECT_EQ(driver.counts().payload_pages, 3u);  // 3, 4, 513
   EXPECT_EQ(driver.counts().rows, 6u);           // and 50, 60, extent 2
   EXPECT_EQ(Info().applied, 5u);
-  EXPECT_EQ(Info().horizon, 0u) << "it knows all that changed, as the sender does";
+  EXPECT_GE(Info().horizon, LastVersionOf(5)) << "blocks may have come and gone elsewhere";
   ExpectEqualReplicas();
 }
 
@@ -80,7 +80,8 @@ TEST_F(InstallTest, AnInstalledReplicaCanServeOthersInTurn) {
   AtSource({WriteOp(3, 2), UnmapOp(7, 2), ZeroExtentsOp({4})});
   ASSERT_OK(Driver(Delta()).Run());
   ASSERT_OK(target_.Settle());
-  InstallDriver onwards(&target_, &third, 1, Delta());
+  EXPECT_CODE(InstallDriver(&target_, &third, 1, Delta()).Run(), Code::kOutOfRange);
+  InstallDriver onwards(&target_, &third, 1, {});
   ASSERT_OK(onwards.Run());
   EXPECT_EQ(onwards.counts().payload_pages, 2u);
   EXPECT_EQ(Differences(&source_, &third, 1), "");
