@@ -100,17 +100,6 @@ void NodeCore::Tick(Nanos now) {
 }
 
 void NodeCore::Receive(PeerMessage message, Nanos now) {
-  const NodeId from = std::visit(
-      [](const auto& m) -> NodeId {
-        if constexpr (std::is_same_v<std::decay_t<decltype(m)>, paxos::Heartbeat>)
-          return m.from;
-        else
-          return m.from.node;
-      },
-      message);
-  // A store that went back in time has forgotten promises.
-  const std::vector<NodeId>& refused = leases_->rolled_back();
-  if (std::find(refused.begin(), refused.end(), from) != refused.end()) return;
   if (auto* heartbeat = std::get_if<paxos::Heartbeat>(&message)) {
     if (heard_from_.insert(heartbeat->from).second) UpdatePeers(now);
     std::vector<std::pair<NodeId, paxos::Notice>> notices;
@@ -122,6 +111,9 @@ void NodeCore::Receive(PeerMessage message, Nanos now) {
     return;
   }
   auto& inner = std::get<paxos::Message>(message);
+  // A store that went back in time has forgotten promises.
+  const std::vector<NodeId>& refused = leases_->rolled_back();
+  if (std::find(refused.begin(), refused.end(), inner.from.node) != refused.end()) return;
   Shard* target = shard(inner.group);
   if (target == nullptr) return;  // unknown groups are created by the catalogue alone
   target->Step(std::move(inner), now);

@@ -105,9 +105,11 @@ void Shard::Serve(const paxos::ServeInstall& serve) {
     request.cursor = cursor.substr(1);
   }
   auto piece = BuildImageChunk(engine_, request);
-  if (!piece.ok() && piece.status().code() == Code::kOutOfRange && cursor.empty()) {
+  if (!piece.ok() && piece.status().code() == Code::kOutOfRange) {
+    // The receiver starts over when it sees the other kind, wherever it was.
     HYDRA_PROBE("install: an image, because the delta is behind the horizon");
     request.mode = InstallMode::kImage;
+    request.cursor.clear();
     piece = BuildImageChunk(engine_, request);
   }
   if (!piece.ok()) {
@@ -136,7 +138,8 @@ void Shard::TakePiece(const paxos::InstallChunk& chunk) {
   install_->body = std::static_pointer_cast<const InstallBody>(chunk.body);
   const auto info = engine_->Info(options_.group);
   if (!info.ok() || install_->body == nullptr) return;
-  const bool fresh = !info->installing || info->install.restart || chunk.cursor.empty();
+  const bool fresh = !info->installing || info->install.restart || chunk.cursor.empty() ||
+                     info->install.mode != install_->body->piece.chunk.mode;
   install_->queued = fresh ? InstallWork::Step::kBegin : InstallWork::Step::kChunk;
   if (fresh) install_->state_at = 0;
 }

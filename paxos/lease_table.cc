@@ -96,6 +96,7 @@ bool LeaseTable::IsCurrent(Peer* peer, const Heartbeat& in) {
   if (in.store != peer->store) {
     peer->store = in.store;
     peer->durable_batch = 0;
+    std::erase(rolled_back_, in.from);  // that one was replaced
   }
   peer->boot = in.boot;
   peer->held = {};
@@ -134,6 +135,7 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
     if (!in.is_reply) Answer(&peer, in, false, now, out);
     return;
   }
+  if (std::find(rolled_back_.begin(), rolled_back_.end(), in.from) != rolled_back_.end()) return;
   peer.heard = now;
   peer.heard_before = peer.next_sequence;
   peer.durable_batch = std::max(peer.durable_batch, in.durable_batch);

@@ -427,7 +427,7 @@ void Replica::BeginInstall(const MemberId& source, Nanos now) {
 }
 
 void Replica::RequestInstall(Nanos now) {
-  constexpr uint32_t kTriesPerSource = 5;
+  constexpr uint32_t kTriesPerSource = 2;
   if (install_.source.node == 0 || install_.tries >= kTriesPerSource) {
     const std::vector<MemberId> others = Others();
     if (install_.source.node != 0) HYDRA_PROBE("install: another source is asked");
@@ -438,7 +438,7 @@ void Replica::RequestInstall(Nanos now) {
   }
   ++install_.tries;
   install_.transfer = rng_.Next();
-  install_.retry_at = now + 5 * options_.catch_up_retry;
+  install_.retry_at = now + 2 * options_.catch_up_retry;
   Send(install_.source, InstallRequest{install_.transfer, applied_, install_.cursor});
 }
 
@@ -455,7 +455,7 @@ void Replica::On(const InstallChunk& m, const Message&, Nanos now) {
   }
   install_.waiting = true;
   install_.tries = 0;
-  install_.retry_at = now + 5 * options_.catch_up_retry;
+  install_.retry_at = now + 2 * options_.catch_up_retry;
   out_.piece = InstallPiece{m};
 }
 

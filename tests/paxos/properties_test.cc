@@ -320,7 +320,8 @@ class RandomRun {
     ASSERT_NE(master, 0) << "seed " << schedule_.seed << ": nobody serves\n" << c.Summary();
     for (const Member& member : c[master].config().members()) {
       const int i = static_cast<int>(member.id.node);
-      EXPECT_EQ(c.Log(i), c.Log(master)) << "seed " << schedule_.seed << ", node " << i;
+      EXPECT_EQ(c.Log(i), c.Log(master)) << "seed " << schedule_.seed << ", node " << i << "\n"
+                                         << c.Summary();
     }
   }
 

@@ -95,13 +95,13 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   k.replicas = std::min(k.replicas, k.nodes);
   k.groups = static_cast<unsigned>(rng->Between(1, 4));
   k.segment_bytes = rng->Percent(50) ? 512 * 1024 : 1024 * 1024;
-  if (rng->Percent(60)) k.capacity_bytes = k.segment_bytes * rng->Between(14, 30);
+  if (rng->Percent(60)) k.capacity_bytes = k.segment_bytes * rng->Between(18, 40);
   k.tick = static_cast<Nanos>(rng->Between(5, 20)) * kMillisecond;
   k.disk_latency = static_cast<Nanos>(rng->Between(50, 2000)) * 1000;
   k.lose_percent = static_cast<unsigned>(rng->Between(0, 80));
   k.garble_percent = static_cast<unsigned>(rng->Between(0, 20));
   k.engine.inline_map = true;
-  k.engine.reserve_segments = 2;
+  k.engine.reserve_segments = 4;
   k.engine.spare_segments = 1;
   k.engine.map_write_buffer = 64 * 1024;
   k.engine.map_cache = 64 * 1024;
