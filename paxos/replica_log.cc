@@ -431,8 +431,12 @@ void Replica::RequestInstall(Nanos now) {
   if (install_.source.node == 0 || install_.tries >= kTriesPerSource) {
     const std::vector<MemberId> others = Others();
     if (install_.source.node != 0) HYDRA_PROBE("install: another source is asked");
-    if (!others.empty()) install_.source = others[rng_.Below(others.size())];
-    if (install_.source.node == 0) install_.source = promised_to_;
+    // A new replica knows only who spoke to it.
+    if (!others.empty()) {
+      install_.source = others[rng_.Below(others.size())];
+    } else if (promised_to_.node != 0) {
+      install_.source = promised_to_;
+    }
     if (install_.source.node == 0) return;
     install_.tries = 0;
   }
