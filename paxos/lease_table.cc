@@ -112,6 +112,7 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now,
   reply.boot = options_.boot;
   reply.is_reply = true;
   reply.sequence = in.sequence;
+  reply.asker_boot = in.boot;
   reply.store = options_.store;
   reply.durable_batch = durable_batch_;
   if (!grant) {
@@ -130,6 +131,10 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
                       std::vector<std::pair<NodeId, Notice>>* notices) {
   const auto found = peers_.find(in.from);
   if (found == peers_.end() || in.to != options_.node || in.boot == 0) return;
+  if (in.is_reply && in.asker_boot != options_.boot) {
+    HYDRA_PROBE("lease: an answer to a former process of this node");
+    return;
+  }
   Peer& peer = found->second;
   if (!IsCurrent(&peer, in)) {
     if (!in.is_reply) Answer(&peer, in, false, now, out);

@@ -521,6 +521,7 @@ void EncodeHeartbeat(const Heartbeat& heartbeat, std::string* bytes) {
   out.set_seen_boot(heartbeat.seen_boot);
   out.set_seen_notice(heartbeat.seen_notice);
   out.set_store(heartbeat.store);
+  out.set_asker_boot(heartbeat.asker_boot);
   out.set_durable_batch(heartbeat.durable_batch);
   HYDRA_CHECK(out.AppendToString(bytes));
 }
@@ -560,6 +561,7 @@ Result<Heartbeat> DecodeHeartbeat(std::string_view bytes) {
   heartbeat.seen_boot = in.seen_boot();
   heartbeat.seen_notice = in.seen_notice();
   heartbeat.store = in.store();
+  heartbeat.asker_boot = in.asker_boot();
   heartbeat.durable_batch = in.durable_batch();
   return heartbeat;
 }

@@ -71,6 +71,7 @@ struct Cluster::Node {
   bool broken = false;
   uint64_t boots = 0;
   uint64_t stores = 0;
+  uint64_t durable_batch = 0;  // known to be
   std::map<GroupId, paxos::Invariants::Snapshot> before;
 };
 
@@ -198,6 +199,7 @@ void Cluster::Wipe(NodeId id) {
   disk.garble_percent = knobs_.garble_percent;
   node.disk = std::make_unique<SimDisk>(disk);
   node.broken = false;
+  node.durable_batch = 0;
   ++node.stores;
   CreateOptions create;
   create.node = id;
@@ -223,6 +225,10 @@ void Cluster::Boot(NodeId id) {
     const bool later = !node.disk->powered() || opened.code() == Code::kNoSpace;
     if (!later) Broken(&node, opened.WithContext("open"));
     return;
+  }
+  const uint64_t durable = node.engine->Stats().durable_batch;
+  if (durable < node.durable_batch && on_broken_) {
+    on_broken_(id, fmt::format("went back from batch {} to {}", node.durable_batch, durable));
   }
   NodeCore::Options options;
   options.node = id;
@@ -409,6 +415,7 @@ void Cluster::StartBatch(Node* node) {
                      node->writing = false;
                      std::vector<Completion> completions;
                      node->engine->BatchDone(batch, *written, node->clock.Now(), &completions);
+                     node->durable_batch = node->engine->Stats().durable_batch;
                      node->core->Completed(completions, node->clock.Now());
                      Act(node);
                    });
@@ -523,6 +530,9 @@ std::string Cluster::Describe() {
                         node->gate.paused() ? "paused, " : "", stats.queued_bytes,
                         stats.free_segments, stats.space_bytes >> 10,
                         node->writing ? ", writing" : "", node->job ? ", job" : "");
+    for (const NodeId refused : node->core->leases().rolled_back()) {
+      text += fmt::format("  refuses node {}: rolled back\n", refused);
+    }
     for (const auto& [group, shard] : node->core->shards()) {
       const paxos::Replica& r = shard->replica();
       constexpr const char* kModes[] = {"follower", "pre-voting", "preparing", "recovering",
