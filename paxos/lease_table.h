@@ -34,7 +34,7 @@ struct Heartbeat {
   uint64_t sequence = 0;  // of the asker's heartbeats
   bool is_reply = false;
   uint64_t asker_boot = 0;  // in a reply: which process it answers; sequences start anew in each
-  Nanos lease = 0;  // asked for, or granted (0: none)
+  Nanos lease = 0;          // asked for, or granted (0: none)
   // Notices of the sender to the receiver: those not confirmed yet, and the number of the last that
   // exists. `seen_*` confirms the other direction.
   std::vector<Notice> notices;
