@@ -50,9 +50,10 @@ Sightings& Sightings::operator+=(const Sightings& other) {
   return *this;
 }
 
-std::string Sightings::Missing() const {
+std::string Sightings::Missing(bool installs) const {
   std::string missing;
   for (const auto& [name, field] : kSightings) {
+    if (!installs && std::string_view(name).starts_with("an install")) continue;
     if (this->*field == 0) missing += std::string(missing.empty() ? "" : ", ") + name;
   }
   return missing;
@@ -87,8 +88,12 @@ Store::Options CrashRun::RandomOptions(uint64_t seed) {
 
 bool CrashRun::Greedy(uint64_t seed) { return Rng(seed ^ 0x677265656479).Percent(20); }
 
-CrashRun::CrashRun(uint64_t seed)
-    : seed_(seed), greedy_(Greedy(seed)), rng_(seed), store_(RandomOptions(seed)) {
+CrashRun::CrashRun(uint64_t seed, bool installs)
+    : seed_(seed),
+      greedy_(Greedy(seed)),
+      rng_(seed),
+      store_(RandomOptions(seed)),
+      installs_(installs) {
   store_.set_patient(false);
 }
 

@@ -47,12 +47,13 @@ struct Sightings {
   uint64_t installs_raced = 0;     // their source changed meanwhile
 
   Sightings& operator+=(const Sightings& other);
-  std::string Missing() const;  // names of what never happened
+  std::string Missing(bool installs) const;  // names of what never happened
 };
 
 class CrashRun {
  public:
-  explicit CrashRun(uint64_t seed);
+  // `installs`: groups are also brought up to date from a peer's blocks.
+  explicit CrashRun(uint64_t seed, bool installs = false);
   ~CrashRun();
 
   // "" if everything held; otherwise what did not, with the options and the last steps.
@@ -148,6 +149,7 @@ class CrashRun {
   Rng rng_;
   Store store_;
   std::map<GroupId, Ballot> ballots_;
+  const bool installs_;
   std::map<GroupId, Peer> peers_;  // of groups that are, or soon will be, installing
   GroupId next_group_ = 1;
   bool full_ = false;  // the store refused a write since the last free

@@ -332,6 +332,7 @@ void CrashRun::Scrub() {
 
 // A peer that has applied what this group has, and some more that was chosen without it.
 void CrashRun::StartInstall() {
+  if (!installs_) return;
   const std::optional<GroupId> id = AnyGroup();
   if (!id.has_value() || peers_.contains(*id) || !store_.model().group(*id).created) return;
   const GroupModel& group = store_.model().group(*id);
@@ -353,7 +354,9 @@ void CrashRun::StartInstall() {
   if (!Worked(source.Settle()) || !Worked(source.Checkpoint())) return;
   store_.model().Learned(*id, source.model().group(*id));
   peer.options.mode = rng_.Percent(50) ? InstallMode::kImage : InstallMode::kDelta;
-  peer.options.max_pages = Pick(&rng_, {1u, 8u, 32u});
+  // Like an entry, at most a quarter of the smallest segment: a larger record can need two spares
+  // beyond the reserve, more than such a store keeps.
+  peer.options.max_pages = Pick(&rng_, {1u, 8u, 16u});
   peer.options.max_rows = Pick<size_t>(&rng_, {2, 20, 200});
   Trace(fmt::format("  {}: {} from {} to {}", *id,
                     peer.options.mode == InstallMode::kImage ? "image" : "delta", group.applied,

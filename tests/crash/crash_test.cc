@@ -23,24 +23,31 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-void RunSeeds(uint64_t first, uint64_t count) {
+void RunSeeds(uint64_t first, uint64_t count, bool installs) {
   Sightings seen;
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    CrashRun run(seed);
+    CrashRun run(seed, installs);
     const std::string report = run.Run();
     ASSERT_TRUE(report.empty()) << report;
     seen += run.seen();
   }
   if (count >= kSeedsToSeeAll) {
-    EXPECT_EQ(seen.Missing(), "") << "never happened";
+    EXPECT_EQ(seen.Missing(installs), "") << "never happened";
   }
 }
 
 // A few seeds for every run of the tests, sanitizers included.
 TEST(Crash, RandomWorkloadsSurvivePowerLoss) {
   const uint64_t seeds = std::min(kQuickSeeds, FromEnvironment("HYDRA_CRASH_SEEDS", kQuickSeeds));
-  RunSeeds(FromEnvironment("HYDRA_CRASH_FIRST_SEED", 1), seeds);
+  RunSeeds(FromEnvironment("HYDRA_CRASH_FIRST_SEED", 1), seeds, false);
 }
+
+TEST(Crash, RandomInstallsSurvivePowerLoss) {
+  const uint64_t seeds = std::min(kQuickSeeds, FromEnvironment("HYDRA_CRASH_SEEDS", kQuickSeeds));
+  RunSeeds(FromEnvironment("HYDRA_CRASH_FIRST_SEED", 1), seeds, true);
+}
+
+TEST(SoakInstall, RandomInstallsSurvivePowerLoss) { RunSeeds(1, kSeedsToSeeAll, true); }
 
 // All of them, in shards that run beside each other.
 class SoakCrash : public testing::TestWithParam<uint64_t> {};
@@ -51,7 +58,7 @@ TEST_P(SoakCrash, RandomWorkloadsSurvivePowerLoss) {
   const uint64_t begin = seeds * GetParam() / kShards;
   const uint64_t end = seeds * (GetParam() + 1) / kShards;
   if (begin == end) GTEST_SKIP() << "fewer seeds than shards";
-  RunSeeds(first + begin, end - begin);
+  RunSeeds(first + begin, end - begin, false);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, SoakCrash, testing::Range<uint64_t>(0, kShards));
