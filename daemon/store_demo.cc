@@ -95,6 +95,7 @@ Status WriteForEver(const std::string& dir, uint64_t seed, int report) {
       engine->BatchDone(batch, batch->Write(), clock.Now(), &done);
     }
     for (const Completion& completion : done) {
+      if (!queued.contains(completion.token)) continue;  // the group's creation
       Status applied = engine->Apply(kGroup, completion.token, kBallot);
       if (applied.code() == Code::kBusy) {
         HYDRA_RETURN_IF_ERROR(engine->Checkpoint());
