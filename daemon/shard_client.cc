@@ -93,7 +93,9 @@ void Shard::DropUnproposed() {
 void Shard::Submit(ShardRequest request, Nanos now) {
   now_ = std::max(now_, now);
   if (request.kind == ShardRequest::Kind::kReadLocal) {
-    if (!serves_local()) return Answer(request, ShardAnswer::kBusy);
+    if (!serves_local() || reading_.size() >= options_.max_waiting) {
+      return Answer(request, ShardAnswer::kBusy);
+    }
     return StartRead(std::move(request));
   }
   if (request.kind == ShardRequest::Kind::kRead) {

@@ -163,13 +163,13 @@ void Search::FindCertain() {
       if (Bit(ops_[i].sets, r) && ops_[i].set[r] != kAbsent) writer[{r, ops_[i].set[r]}] = i;
     }
   }
-  std::vector<size_t> todo;
+  std::vector<size_t> worklist;
   for (size_t i = 0; i < ops_.size(); ++i) {
-    if (ops_[i].certain) todo.push_back(i);
+    if (ops_[i].certain) worklist.push_back(i);
   }
-  while (!todo.empty()) {
-    const RegisterOp seer = ops_[todo.back()];
-    todo.pop_back();
+  while (!worklist.empty()) {
+    const RegisterOp seer = ops_[worklist.back()];
+    worklist.pop_back();
     if (seer.differs) continue;
     for (size_t r = 0; r < kRegisters; ++r) {
       const auto seen = Bit(seer.needs, r) ? writer.find({r, seer.need[r]}) : writer.end();
@@ -180,7 +180,7 @@ void Search::FindCertain() {
       if (op.certain && op.returned % 2 == 0) continue;
       op.certain = true;
       op.returned = seer.returned + 1;
-      todo.push_back(seen->second);
+      worklist.push_back(seen->second);
     }
   }
 }
@@ -361,10 +361,10 @@ bool Search::Take(const RegisterOp& op, Situation* s) const {
 }
 
 bool Search::Reach(const Situation& from, size_t slot, Situations* visited, Situations* reached) {
-  std::vector<Situation> todo = {from};
-  while (!todo.empty()) {
-    Situation s = std::move(todo.back());
-    todo.pop_back();
+  std::vector<Situation> worklist = {from};
+  while (!worklist.empty()) {
+    Situation s = std::move(worklist.back());
+    worklist.pop_back();
     if (!Step()) return false;
     if ((s.done >> slot & 1) != 0) {
       s.done &= ~(1ull << slot);
@@ -380,7 +380,7 @@ bool Search::Reach(const Situation& from, size_t slot, Situations* visited, Situ
       next.done |= 1ull << next_slot;
       if (op.needs == 0) DoHidden(op, &next);
       DoReads(&next);
-      todo.push_back(std::move(next));
+      worklist.push_back(std::move(next));
     }
     for (const Alike& alike : unknown_) {
       const size_t used = alike.counter < 0 ? 0 : s.used[static_cast<size_t>(alike.counter)];
@@ -389,7 +389,7 @@ bool Search::Reach(const Situation& from, size_t slot, Situations* visited, Situ
       if (!Take(alike.op, &next) || next.state == s.state) continue;
       if (alike.counter >= 0) ++next.used[static_cast<size_t>(alike.counter)];
       DoReads(&next);
-      todo.push_back(std::move(next));
+      worklist.push_back(std::move(next));
     }
   }
   return true;
@@ -472,16 +472,16 @@ namespace {
 // Operation `op` and all that cannot be explained without it. What remains of a linearizable
 // history without these is linearizable.
 void RemoveWithSeers(const std::vector<RegisterOp>& ops, size_t op, std::vector<bool>* removed) {
-  std::vector<size_t> todo = {op};
-  while (!todo.empty()) {
-    const size_t gone = todo.back();
-    todo.pop_back();
+  std::vector<size_t> worklist = {op};
+  while (!worklist.empty()) {
+    const size_t gone = worklist.back();
+    worklist.pop_back();
     if ((*removed)[gone]) continue;
     (*removed)[gone] = true;
     for (size_t i = 0; i < ops.size(); ++i) {
       for (size_t r = 0; r < kRegisters && !(*removed)[i]; ++r) {
         if (!Bit(ops[gone].sets, r) || !Bit(ops[i].needs, r)) continue;
-        if (ops[i].differs || ops[i].need[r] == ops[gone].set[r]) todo.push_back(i);
+        if (ops[i].differs || ops[i].need[r] == ops[gone].set[r]) worklist.push_back(i);
       }
     }
   }
