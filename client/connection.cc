@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/connection.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+
+#include <boost/asio/defer.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+
+#include "base/crc32c.h"
+
+namespace hydra {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr size_t kReadBytes = 64u << 10;
+// ... where large payload is expected, so that little of it is read into the wrong place.
+constexpr size_t kReadBytesBeforePayload = 2048;
+// Payload of at least this much is read where it will stay; less is cheaper to copy.
+constexpr size_t kInPlaceBytes = 32u << 10;
+constexpr size_t kMaxVectors = 64;
+constexpr std::chrono::milliseconds kMemoryRetry(1);
+constexpr std::chrono::milliseconds kCloseWait(200);
+
+std::string AddressOf(const tcp::socket& socket) {
+  ErrorCode error;
+  const tcp::endpoint endpoint = socket.remote_endpoint(error);
+  if (error) return "unknown";
+  return fmt::format("{}:{}", endpoint.address().to_string(), endpoint.port());
+}
+
+size_t RoundUp(size_t bytes) { return (bytes + kPageSize - 1) / kPageSize * kPageSize; }
+
+}  // namespace
+
+std::shared_ptr<Connection> Connection::Adopt(tcp::socket socket, Options options) {
+  return std::shared_ptr<Connection>(new Connection(std::move(socket), std::move(options)));
+}
+
+Connection::Connection(tcp::socket socket, Options options)
+    : socket_(std::move(socket)), options_(std::move(options)), peer_(AddressOf(socket_)) {
+  ErrorCode ignored;
+  socket_.non_blocking(true, ignored);
+  socket_.set_option(tcp::no_delay(true), ignored);
+  in_.resize(kReadBytes);
+}
+
+Connection::~Connection() = default;
+
+void Connection::Start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  if (started_) return;
+  started_ = true;
+  WaitReadable();
+}
+
+void Connection::Pause() { paused_ = true; }
+
+void Connection::Resume() {
+  if (!paused_) return;
+  paused_ = false;
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->open() && !self->paused_ && self->Parse()) self->WaitReadable();
+  });
+}
+
+void Connection::Fail(const Status& why) {
+  if (!socket_.is_open()) return;
+  ErrorCode ignored;
+  socket_.close(ignored);
+  out_.clear();
+  queued_bytes_ = 0;
+  const Handlers handlers = std::move(handlers_);
+  handlers_ = {};
+  if (handlers.closed && !closing_) handlers.closed(why);
+}
+
+void Connection::Close() {
+  if (closing_ || !socket_.is_open()) return;
+  closing_ = true;
+  handlers_ = {};
+  Flush();
+  if (!socket_.is_open()) return;
+  if (out_.empty()) {
+    Fail(Status::Ok());
+    return;
+  }
+  auto timer = std::make_shared<asio::steady_timer>(socket_.get_executor(), kCloseWait);
+  timer->async_wait([self = shared_from_this(), timer](const ErrorCode&) {
+    self->Fail(Status::Ok());
+  });
+}
+
+// --- Reading ------------------------------------------------------------------------------------
+
+void Connection::WaitReadable() {
+  if (reading_ || paused_ || !open()) return;
+  reading_ = true;
+  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
+    self->reading_ = false;
+    if (error) return self->Fail(Status::Unavailable(error.message()));
+    self->ReadSome();
+  });
+}
+
+void Connection::ReadSome() {
+  if (!open() || paused_) return;
+  // Payload that stays where it is read, and whatever comes behind it.
+  std::array<iovec, 2> vectors{};
+  size_t count = 0;
+  if (in_payload_) {
+    vectors[count++] = {partial_.payload.data() + payload_read_,
+                        partial_.payload_bytes - payload_read_};
+  } else if (in_begin_ > 0) {
+    std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
+    in_end_ -= in_begin_;
+    in_begin_ = 0;
+  }
+  size_t room = in_.size() - in_end_;
+  if (expect_payload_) room = std::min(room, kReadBytesBeforePayload);
+  vectors[count++] = {in_.data() + in_end_, room};
+  const ssize_t got =
+      ::readv(socket_.native_handle(), vectors.data(), static_cast<int>(count));
+  if (got == 0) return Fail(Status::Unavailable("the other side closed the connection"));
+  if (got < 0) {
+    if (errno == EAGAIN || errno == EINTR) return WaitReadable();
+    return Fail(Status::Unavailable(std::strerror(errno)));
+  }
+  size_t bytes = static_cast<size_t>(got);
+  if (in_payload_) {
+    const size_t here = std::min<size_t>(bytes, partial_.payload_bytes - payload_read_);
+    payload_read_ += here;
+    bytes -= here;
+  }
+  in_end_ += bytes;
+  if (Parse()) WaitReadable();
+}
+
+bool Connection::Parse() {
+  while (open() && !paused_) {
+    if (in_payload_) {
+      if (payload_read_ < partial_.payload_bytes) return true;
+      FinishFrame();
+      continue;
+    }
+    const size_t have = in_end_ - in_begin_;
+    if (have < kFrameHeadBytes) return true;
+    const uint8_t* at = in_.data() + in_begin_;
+    const auto head = DecodeFrameHead({at, kFrameHeadBytes}, options_.limits);
+    if (!head.ok()) {
+      Fail(head.status());
+      return false;
+    }
+    const size_t needed = kFrameHeadBytes + head->header_bytes;
+    if (have < needed) {
+      if (in_.size() < needed) in_.resize(needed);
+      return true;
+    }
+    if (!BeginFrame(*head)) return false;
+  }
+  return open() && !paused_;
+}
+
+// The head and the header are in memory; payload may be too, in part.
+bool Connection::BeginFrame(const FrameHead& head) {
+  const uint8_t* header = in_.data() + in_begin_ + kFrameHeadBytes;
+  if (Crc32c(header, head.header_bytes) != head.header_crc) {
+    Fail(Status::Corruption("a frame's header does not match its checksum"));
+    return false;
+  }
+  const size_t have = in_end_ - in_begin_ - kFrameHeadBytes - head.header_bytes;
+  const bool in_place = head.payload_bytes >= kInPlaceBytes;
+  expect_payload_ = in_place;
+  if (!in_place && have < head.payload_bytes) {
+    const size_t needed = kFrameHeadBytes + head.header_bytes + head.payload_bytes;
+    if (in_.size() < needed) in_.resize(needed);
+    // Wait for the whole of it. The rest is read behind what is here.
+    if (reading_) return false;
+    WaitReadable();
+    return false;
+  }
+  Frame frame;
+  frame.type = head.type;
+  frame.id = head.id;
+  frame.payload_bytes = head.payload_bytes;
+  if (head.payload_bytes > 0) {
+    const size_t room = RoundUp(head.payload_bytes);
+    Result<Buffer> buffer = options_.allocate ? options_.allocate(room) : Buffer::Allocate(room);
+    if (!buffer.ok()) {
+      auto timer = std::make_shared<asio::steady_timer>(socket_.get_executor(), kMemoryRetry);
+      timer->async_wait([self = shared_from_this(), timer](const ErrorCode&) {
+        if (self->open() && self->Parse()) self->WaitReadable();
+      });
+      return false;
+    }
+    frame.payload = std::move(*buffer);
+    std::memset(frame.payload.data() + head.payload_bytes, 0, room - head.payload_bytes);
+  }
+  frame.header.assign(reinterpret_cast<const char*>(header), head.header_bytes);
+  const size_t here = std::min<size_t>(have, head.payload_bytes);
+  if (here > 0) std::memcpy(frame.payload.data(), header + head.header_bytes, here);
+  copied_bytes_ += here;
+  in_begin_ += kFrameHeadBytes + head.header_bytes + here;
+  if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
+  partial_ = std::move(frame);
+  payload_read_ = here;
+  in_payload_ = true;
+  return true;
+}
+
+void Connection::FinishFrame() {
+  in_payload_ = false;
+  Frame frame = std::move(partial_);
+  partial_ = {};
+  Deliver(std::move(frame));
+}
+
+void Connection::Deliver(Frame frame) {
+  // The handler may replace or drop handlers_.
+  const auto handler = handlers_.frame;
+  if (handler) handler(std::move(frame));
+}
+
+// --- Writing ------------------------------------------------------------------------------------
+
+bool Connection::Send(FrameType type, uint64_t id, std::string header,
+                      std::vector<BufferSlice> payload, uint32_t payload_bytes) {
+  if (!open()) return false;
+  Outgoing frame;
+  frame.header = std::move(header);
+  frame.payload = std::move(payload);
+  frame.payload_bytes = payload_bytes;
+  const size_t size = frame.size();
+  if (!out_.empty() && queued_bytes_ + size > options_.queue_bytes) return false;
+  EncodeFrameHead(type, id, frame.header, payload_bytes, frame.head);
+  queued_bytes_ += size;
+  out_.push_back(std::move(frame));
+  ScheduleFlush();
+  return true;
+}
+
+void Connection::ScheduleFlush() {
+  if (flush_scheduled_ || writing_) return;
+  flush_scheduled_ = true;
+  asio::defer(socket_.get_executor(), [self = shared_from_this()] {
+    self->flush_scheduled_ = false;
+    self->Flush();
+  });
+}
+
+void Connection::Flush() {
+  while (!out_.empty() && !writing_ && socket_.is_open()) {
+    std::array<iovec, kMaxVectors> vectors{};
+    size_t count = 0;
+    size_t skip = out_offset_;
+    const auto add = [&](const void* data, size_t length) {
+      if (skip >= length) {
+        skip -= length;
+        return;
+      }
+      vectors[count++] = {const_cast<uint8_t*>(static_cast<const uint8_t*>(data)) + skip,
+                          length - skip};
+      skip = 0;
+    };
+    for (const Outgoing& frame : out_) {
+      if (count + 2 + frame.payload.size() > kMaxVectors && count > 0) break;
+      add(frame.head, kFrameHeadBytes);
+      add(frame.header.data(), frame.header.size());
+      size_t left = frame.payload_bytes;
+      for (const BufferSlice& slice : frame.payload) {
+        if (count == kMaxVectors) break;  // a frame of very many slices goes in several calls
+        const size_t length = std::min(left, slice.length);
+        add(slice.data(), length);
+        left -= length;
+      }
+    }
+    msghdr message{};
+    message.msg_iov = vectors.data();
+    message.msg_iovlen = count;
+    const ssize_t wrote = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
+    if (wrote < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN) return WaitWritable();
+      return Fail(Status::Unavailable(std::strerror(errno)));
+    }
+    out_offset_ += static_cast<size_t>(wrote);
+    queued_bytes_ -= static_cast<size_t>(wrote);
+    while (!out_.empty() && out_offset_ >= out_.front().size()) {
+      out_offset_ -= out_.front().size();
+      out_.pop_front();
+    }
+  }
+  if (closing_ && out_.empty()) Fail(Status::Ok());
+}
+
+void Connection::WaitWritable() {
+  writing_ = true;
+  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const ErrorCode& error) {
+    self->writing_ = false;
+    if (error) return self->Fail(Status::Unavailable(error.message()));
+    self->Flush();
+  });
+}
+
+}  // namespace hydra
