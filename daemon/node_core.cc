@@ -76,6 +76,17 @@ Status NodeCore::CreateGroup(GroupId group, uint32_t block_pages, uint32_t incar
   return Status::Ok();
 }
 
+Status NodeCore::DropGroup(GroupId group, Nanos now) {
+  const auto found = shards_.find(group);
+  if (found == shards_.end()) return Status::NotFound("no such group");
+  HYDRA_RETURN_IF_ERROR(engine_->DropGroup(group, 0));
+  ShardOutput last;
+  found->second->Abandon(now, &last);
+  for (ShardReply& reply : last.replies) replies_.push_back(std::move(reply));
+  shards_.erase(found);
+  return Status::Ok();
+}
+
 Shard* NodeCore::shard(GroupId group) {
   const auto found = shards_.find(group);
   return found == shards_.end() ? nullptr : found->second.get();
@@ -135,7 +146,11 @@ void NodeCore::Completed(const std::vector<Completion>& completions, Nanos now) 
 
 void NodeCore::ReadDone(ShardRead read, Nanos now) {
   Shard* target = shard(read.group);
-  if (target != nullptr) target->ReadDone(read.ticket, std::move(read.job), now);
+  if (target != nullptr) {
+    target->ReadDone(read.ticket, std::move(read.job), now);
+  } else {
+    engine_->FinishRead(std::move(read.job)).status().IgnoreError();  // lets go of what it pinned
+  }
 }
 
 void NodeCore::Pump(Nanos now, NodeOutput* out) {
@@ -147,6 +162,8 @@ void NodeCore::Pump(Nanos now, NodeOutput* out) {
     for (paxos::Heartbeat& beat : heartbeats_) out->messages.push_back(std::move(beat));
   }
   heartbeats_.clear();
+  for (ShardReply& reply : replies_) shard_out.replies.push_back(std::move(reply));
+  replies_.clear();
   for (ShardReply& reply : shard_out.replies) {
     if (!silent) out->replies.push_back(std::move(reply));
   }

@@ -34,7 +34,11 @@ struct ShardRequest {
   RequestContext context;
   Operation op;
   Payload payload;
-  BufferSlice compare;       // compare-and-write: what the blocks must hold
+  BufferSlice compare;  // compare-and-write: what the blocks must hold
+  // Only these bytes of the blocks, from the start of payload and compare, are meant: the master
+  // fills in the rest. 0: whole blocks.
+  uint32_t part_offset = 0;
+  uint32_t part_bytes = 0;
   Instance seen = kAnySeen;  // commit index known when the command arrived; kAnySeen: not checked
   // Reads
   Lba lba = 0;
@@ -152,6 +156,8 @@ class Shard {
   void ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now);
   Status ChangeMembers(const std::vector<paxos::Member>& members, Nanos now);
   void Pump(Nanos now, ShardOutput* out);
+  // Answers everything that waits here; nothing may be called afterwards.
+  void Abandon(Nanos now, ShardOutput* out);
 
   // --- To look at. ------------------------------------------------------------------------------
   paxos::Replica& replica() { return *replica_; }

@@ -88,6 +88,14 @@ void Shard::DropUnproposed() {
   held_proposed_.clear();
 }
 
+void Shard::Abandon(Nanos now, ShardOutput* out) {
+  replica_->Resign(now);
+  LoseMastership();
+  for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
+  for (const auto& [ticket, request] : reading_) Answer(request, ShardAnswer::kNotMaster);
+  for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
+}
+
 // --- Mutations ----------------------------------------------------------------------------------
 
 void Shard::Submit(ShardRequest request, Nanos now) {
