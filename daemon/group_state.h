@@ -20,7 +20,7 @@ struct EntryBody {
 };
 
 // The entry for what the consensus core calls a no-op, and what the core knows of any entry.
-Entry NoopEntry(const Ballot& fence);
+Entry NoopEntry(const paxos::EntryMeta& meta);
 Result<paxos::EntryMeta> MetaOf(const Entry& entry, Instance instance);
 
 // The members of a configuration, as they ride in an entry's context.

@@ -154,8 +154,8 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
   if (append.kind == paxos::Append::Kind::kHardState) {
     status = engine_->SaveHardState(options_.group, append.ballot, identity_.Encode(), token);
   } else if (append.meta.kind == paxos::EntryKind::kNoop) {
-    status = engine_->Accept(options_.group, append.instance, append.ballot,
-                             NoopEntry(append.meta.fence), {}, token);
+    status = engine_->Accept(options_.group, append.instance, append.ballot, NoopEntry(append.meta),
+                             {}, token);
   } else {
     const auto* body = static_cast<const EntryBody*>(append.body.get());
     HYDRA_CHECK(body != nullptr);
@@ -238,7 +238,7 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   if (accepted == accepted_.end()) return false;  // the engine has not taken the record yet
   Entry entry;
   if (chosen.meta.kind == paxos::EntryKind::kNoop) {
-    entry = NoopEntry(chosen.meta.fence);
+    entry = NoopEntry(chosen.meta);
   } else if (chosen.body != nullptr) {
     entry = static_cast<const EntryBody*>(chosen.body.get())->entry;
   } else {

@@ -22,8 +22,9 @@ void Shard::Send(const paxos::MemberId& to, paxos::MessageBody body) {
 bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
                        Instance instance) const {
   if (meta.kind == paxos::EntryKind::kNoop) {
-    return body == nullptr &&
-           meta.digest == (meta.fence == Ballot{} ? 0 : paxos::FenceEntry(meta.fence).digest);
+    const uint64_t digest =
+        meta.fence == Ballot{} ? 0 : paxos::FenceEntry(meta.fence, meta.fence_config).digest;
+    return body == nullptr && meta.digest == digest;
   }
   if (body == nullptr) return false;
   const auto& entry = static_cast<const EntryBody*>(body.get())->entry;

@@ -148,6 +148,7 @@ void Put(const EntryMeta& from, wire::Entry* to) {
   to->set_bytes(from.bytes);
   to->set_digest(from.digest);
   if (from.fence != Ballot{}) Put(from.fence, to->mutable_fence());
+  to->set_fence_config(from.fence_config);
   if (from.config == nullptr) return;
   wire::Config* config = to->mutable_config();
   config->set_instance(from.config->instance());
@@ -193,6 +194,7 @@ EntryMeta GetMeta(const wire::Entry& from, Decoder* in) {
   meta.bytes = from.bytes();
   meta.digest = from.digest();
   if (from.has_fence()) meta.fence = Get(from.fence());
+  meta.fence_config = from.fence_config();
   if (from.has_fence() && meta.kind != EntryKind::kNoop) in->Fail("a fence that is no no-op");
   if ((meta.kind == EntryKind::kConfig) != from.has_config()) {
     in->Fail("an entry whose kind and configuration disagree");
