@@ -248,6 +248,8 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
       return false;
     }
     entry = std::move(record->entry);
+    const auto meta = MetaOf(entry, chosen.instance);
+    HYDRA_CHECK(meta.ok() && meta->digest == chosen.meta.digest);
   }
   const Status status = engine_->Apply(options_.group, chosen.instance, accepted->second);
   if (status.code() == Code::kBusy) {

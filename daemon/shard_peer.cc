@@ -44,8 +44,10 @@ void Shard::Serve(const paxos::ServeCatchUp& serve) {
   reply.commit = serve.commit;
   reply.truncated = info->truncated;
   size_t bytes = 0;
+  // Entries are applied as soon as they are queued, but what the log says of an instance that is
+  // not durable yet is what stood there before: perhaps another value, which was never chosen.
   const Instance end =
-      std::min<Instance>(replica_->applied(), serve.request.from + serve.request.held.size() - 1);
+      std::min<Instance>(info->stable, serve.request.from + serve.request.held.size() - 1);
   for (Instance i = serve.request.from; i <= end && i > info->truncated; ++i) {
     const paxos::CatchUp::Held& held = serve.request.held[i - serve.request.from];
     const auto record = engine_->ReadLogRecord(options_.group, i);
