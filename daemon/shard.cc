@@ -102,7 +102,7 @@ Status Shard::RecoveredEntries(paxos::RecoveredState* out) {
     }
     HYDRA_ASSIGN_OR_RETURN(paxos::EntryMeta meta, MetaOf(record->entry, entry.instance));
     out->entries.push_back({entry.instance, entry.ballot, std::move(meta), entry.faulty});
-    accepted_[entry.instance] = entry.ballot;
+    accepted_[entry.instance] = {0, entry.ballot, true};
   }
   return Status::Ok();
 }
@@ -163,7 +163,11 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
                              body->payload, token);
   }
   if (status.ok()) {
-    if (append.kind == paxos::Append::Kind::kAccept) accepted_[append.instance] = append.ballot;
+    const auto newest = accepted_.find(append.instance);
+    if (append.kind == paxos::Append::Kind::kAccept && newest != accepted_.end() &&
+        newest->second.token == append.token) {
+      newest->second.taken = true;
+    }
     return true;
   }
   tokens_->Cancel(token);
@@ -235,7 +239,13 @@ bool Shard::DrainApplies(Nanos now) {
 bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   if (chosen.instance <= replica_->applied()) return true;  // installed meanwhile
   const auto accepted = accepted_.find(chosen.instance);
-  if (accepted == accepted_.end()) return false;  // the engine has not taken the record yet
+  if (accepted == accepted_.end() || !accepted->second.taken) {
+    // The engine has not taken the record yet; what it has may be another value, of this or an
+    // older ballot.
+    HYDRA_PROBE("shard: apply has to wait for the record");
+    return false;
+  }
+  HYDRA_CHECK(accepted->second.ballot == chosen.ballot);
   Entry entry;
   if (chosen.meta.kind == paxos::EntryKind::kNoop) {
     entry = NoopEntry(chosen.meta);
@@ -251,7 +261,7 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
     const auto meta = MetaOf(entry, chosen.instance);
     HYDRA_CHECK(meta.ok() && meta->digest == chosen.meta.digest);
   }
-  const Status status = engine_->Apply(options_.group, chosen.instance, accepted->second);
+  const Status status = engine_->Apply(options_.group, chosen.instance, chosen.ballot);
   if (status.code() == Code::kBusy) {
     HYDRA_PROBE("shard: apply has to wait for the engine");
     return false;
@@ -347,6 +357,9 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     moved = moved || !core_.empty();
     for (paxos::Append& append : core_.appends) {
       outstanding_.emplace(append.token, false);
+      if (append.kind == paxos::Append::Kind::kAccept) {
+        accepted_[append.instance] = {append.token, append.ballot, false};
+      }
       append_queue_.push_back(std::move(append));
     }
     for (paxos::Chosen& chosen : core_.chosen) apply_queue_.push_back(std::move(chosen));

@@ -239,7 +239,12 @@ class Shard {
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
   std::map<uint64_t, bool> outstanding_;    // local token -> durable
-  std::map<Instance, Ballot> accepted_;     // handed to the engine, not applied
+  struct Accepting {  // the newest record of an instance that is not applied
+    uint64_t token = 0;
+    Ballot ballot;
+    bool taken = false;  // by the engine
+  };
+  std::map<Instance, Accepting> accepted_;
   std::deque<paxos::Chosen> apply_queue_;
 
   // Master.
