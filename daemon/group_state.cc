@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/coding.h"
-#include "base/sabotage.h"
+#include "base/probe.h"
 #include "daemon/digest.h"
 
 namespace hydra {
@@ -160,12 +160,22 @@ Outcome ApplyToSessions(SessionTable* sessions, const RequestContext& request, I
     case RequestKind::kZeroExtents:
     case RequestKind::kCompareAndWrite: break;
   }
-  const Verdict verdict = sessions->Begin(request.id());
-  // The master asked the same table, with everything before it applied, before it proposed.
-  if (HYDRA_SABOTAGE(kApplyTwice) && verdict.decision != Decision::kExecute) return {};
-  HYDRA_CHECK(verdict.decision == Decision::kExecute);
   Outcome outcome = OutcomeOf(request, instance, index);
-  sessions->Finish(request.session, request.seq, outcome);
+  const Verdict verdict = sessions->Begin(request.id());
+  switch (verdict.decision) {
+    case Decision::kExecute: sessions->Finish(request.session, request.seq, outcome); break;
+    case Decision::kRepeat: return *verdict.first;
+    case Decision::kExpired:
+    case Decision::kForgotten:
+    case Decision::kCancelled:
+    case Decision::kFenced:
+    case Decision::kWindowFull:
+      // The master asked the same table before it proposed, but one that was ahead by entries which
+      // were lost with its mastership. The blocks are written by now, on every replica.
+      HYDRA_PROBE("session: decided upon an entry that was lost");
+      sessions->Keep(request.session, request.seq, outcome);
+      break;
+  }
   return outcome;
 }
 

@@ -239,7 +239,7 @@ class Shard {
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
   std::map<uint64_t, bool> outstanding_;    // local token -> durable
-  struct Accepting {  // the newest record of an instance that is not applied
+  struct Accepting {                        // the newest record of an instance that is not applied
     uint64_t token = 0;
     Ballot ballot;
     bool taken = false;  // by the engine
