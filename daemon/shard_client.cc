@@ -252,6 +252,14 @@ void Shard::Compared(ShardRequest request, const ReadResult& found, Nanos now) {
 void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
   // What was built before has to be proposed first: the order of decisions is that of the log.
   if (held_ != nullptr) return Answer(request, ShardAnswer::kBusy);
+  // A compare-and-write has waited for its read: meanwhile it may have been repeated and done, or
+  // its session have ended.
+  ShardAnswer refusal = ShardAnswer::kBusy;
+  Outcome repeat;
+  if (!Decide(request, &refusal, &repeat)) {
+    AnswerId(request.id, refusal, std::move(repeat));
+    return;
+  }
   // A session's id is its entry's instance: it comes alone, so that nothing else depends on it.
   const bool alone = request.context.kind == RequestKind::kOpenSession;
   if (alone && !builder_.empty() && !FlushBuilder(now)) {
@@ -271,8 +279,6 @@ void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
     time_told_ = now;
     decided_.Advance(building_interval_);
     // Time alone may have ended the session.
-    ShardAnswer refusal = ShardAnswer::kBusy;
-    Outcome repeat;
     if (!Decide(request, &refusal, &repeat)) {
       HYDRA_PROBE("session: expired by the entry's own interval");
       AnswerId(request.id, refusal, std::move(repeat));
