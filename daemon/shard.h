@@ -254,7 +254,7 @@ class Shard {
   EntryBuilder builder_;
   Payload building_payload_;
   std::vector<Proposed> building_;
-  std::vector<std::pair<Lba, uint64_t>> building_ranges_;
+  std::vector<std::pair<Lba, uint64_t>> building_ranges_;  // until proposed: then in order_
   Nanos building_interval_ = 0;
   std::shared_ptr<EntryBody> held_;  // built, refused by a full window
   std::vector<Proposed> held_proposed_;

@@ -309,7 +309,6 @@ bool Shard::FlushBuilder(Nanos now) {
     building_payload_.clear();
     held_proposed_ = std::move(building_);
     building_.clear();
-    building_ranges_.clear();
   }
   auto meta = MetaOf(held_->entry, 0);
   HYDRA_CHECK(meta.ok());
@@ -332,6 +331,7 @@ bool Shard::FlushBuilder(Nanos now) {
       ApplyToSessions(&decided_, *context, *instance, 0);
     }
   }
+  building_ranges_.clear();
   proposed_[*instance] = std::move(held_proposed_);
   held_proposed_.clear();
   held_.reset();
