@@ -238,6 +238,11 @@ bool Shard::DrainApplies(Nanos now) {
 
 bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   if (chosen.instance <= replica_->applied()) return true;  // installed meanwhile
+  if (replica_->installing() && !HYDRA_SABOTAGE(kInstallNotExclusive)) {
+    // What was chosen and not applied when the install began follows it, or comes with it.
+    HYDRA_PROBE("shard: apply has to wait for an install");
+    return false;
+  }
   const auto accepted = accepted_.find(chosen.instance);
   if (accepted == accepted_.end() || !accepted->second.taken) {
     // The engine has not taken the record yet; what it has may be another value, of this or an
