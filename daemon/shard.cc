@@ -3,6 +3,8 @@
 // The frame of a shard: start, records on their way to disk, applying.
 #include "daemon/shard.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/coding.h"
 #include "base/logging.h"
@@ -293,27 +295,41 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
       if (operations[i].lock != 0) ReleaseLock(operations[i].lock, now);
     }
   }
-  if (chosen.meta.kind == paxos::EntryKind::kConfig) OnConfigApplied(now);
+  if (chosen.meta.kind == paxos::EntryKind::kConfig) OnConfigApplied();
   return true;
 }
 
 // A replica that lost records is readmitted as a new member; from here on it is that one.
-void Shard::OnConfigApplied(Nanos now) {
+void Shard::OnConfigApplied() {
   const paxos::Member* member = state_.config().FindNode(options_.node);
   if (member == nullptr || member->id.incarnation <= identity_.incarnation) return;
+  LoseMastership();
+  next_incarnation_ = member->id.incarnation;
+}
+
+// Not before everything that the old core asked for is durable: the new one counts its records from
+// 1 again, and takes what it accepted from the log. Meanwhile nothing is taken in.
+bool Shard::BeReborn(Nanos now) {
+  if (next_incarnation_ == 0 || !outstanding_.empty() || !core_.empty()) return false;
   HYDRA_PROBE("shard: readmitted under a new incarnation");
   if (replica_->suspect()) {
     const Status readmitted = engine_->Readmit(options_.group);
-    if (!readmitted.ok()) return Fail(readmitted);
+    if (!readmitted.ok()) {
+      Fail(readmitted);
+      return false;
+    }
   }
-  LoseMastership();
-  identity_.incarnation = member->id.incarnation;
-  append_queue_.clear();
+  identity_.incarnation = std::exchange(next_incarnation_, 0);
   apply_queue_.clear();
-  outstanding_.clear();
+  for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
+  reads_.clear();
   const Status built = BuildReplica(now);
-  if (!built.ok()) return Fail(built);
+  if (!built.ok()) {
+    Fail(built);
+    return false;
+  }
   SaveIdentity();
+  return true;
 }
 
 bool Shard::serves_local() const {
@@ -330,6 +346,7 @@ void Shard::Tick(Nanos now) {
 
 void Shard::Step(paxos::Message message, Nanos now) {
   now_ = std::max(now_, now);
+  if (next_incarnation_ != 0) return;  // for somebody who is about to be another
   // What the core would store must be what it is said to be.
   if (const auto* accept = std::get_if<paxos::Accept>(&message.body)) {
     for (const paxos::AcceptEntry& entry : *accept->entries) {
@@ -388,6 +405,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     moved = DrainAppends() || moved;
     InstallStep(now);
     moved = DrainApplies(now) || moved;
+    moved = BeReborn(now) || moved;
     BecomeReadyIfApplied(now);
     ServeReads(now);
   }

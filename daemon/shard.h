@@ -191,7 +191,8 @@ class Shard {
   bool SubmitAppend(const paxos::Append& append);
   bool DrainApplies(Nanos now);
   bool ApplyOne(const paxos::Chosen& chosen, Nanos now);
-  void OnConfigApplied(Nanos now);
+  void OnConfigApplied();
+  bool BeReborn(Nanos now);
   void SaveIdentity();
   void Fail(const Status& status);
 
@@ -232,6 +233,7 @@ class Shard {
   GroupState state_;
   Status failed_;
   uint32_t block_pages_ = 1;
+  uint32_t next_incarnation_ = 0;  // that this replica is about to become; 0: none
   ShardOutput out_;
   paxos::Output core_;
   Nanos now_ = 0;

@@ -219,7 +219,7 @@ void Shard::InstallStepDone(Nanos now) {
   work = {};
   accepted_.erase(accepted_.begin(), accepted_.upper_bound(at));
   replica_->Installed(at, state_.config(), state_.fence(), now);
-  OnConfigApplied(now);
+  OnConfigApplied();
 }
 
 }  // namespace hydra
