@@ -156,6 +156,12 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
       return Status::InvalidArgument("a node can be a member once");
     }
     if (member.role == Role::kVoter) voters.insert(member.id);
+    const Member* known = config_.FindNode(member.id.node);
+    if (known != nullptr && member.id.incarnation < known->id.incarnation) {
+      return Status::InvalidArgument(
+          fmt::format("node {} is incarnation {} already; one that was replaced does not come back",
+                      member.id.node, known->id.incarnation));
+    }
   }
   if (voters.empty()) return Status::InvalidArgument("a group needs a voter");
   size_t changes = 0;
@@ -165,7 +171,8 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
   for (const MemberId& id : voters) {
     if (config_.IsVoter(id)) continue;
     ++changes;
-    if (PeerApplied(id) + options_.window_instances < commit_) {
+    // One that never said what it has applied may not even exist.
+    if (PeerApplied(id) == 0 || PeerApplied(id) + options_.window_instances < commit_) {
       return Status::FailedPrecondition(
           fmt::format("node {} has not caught up: it has applied {} of {}; try again later",
                       id.node, PeerApplied(id), commit_));

@@ -70,6 +70,29 @@ TEST(Members, ALearnerThatIsFarBehindIsNotPromoted) {
               Code::kFailedPrecondition);
 }
 
+TEST(Members, ALearnerThatWasNeverHeardOfIsNotPromoted) {
+  Cluster c(Spare(4, 3));
+  Begin(&c);
+  c.Cut(4);
+  ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
+  c.Settle();
+  c.Pass(kSecond, true);
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Voter(4)}),
+              Code::kFailedPrecondition);
+  c.Heal(4);
+  c.Pass(kSecond, true);
+  EXPECT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Voter(4)}));
+}
+
+TEST(Members, AnIncarnationThatWasReplacedDoesNotComeBack) {
+  Cluster c(3);
+  Begin(&c);
+  ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 2}, Role::kLearner}}));
+  c.Settle();
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 1}, Role::kLearner}}),
+              Code::kInvalidArgument);
+}
+
 TEST(Members, OneChangeAtATimeOfOneVoter) {
   Cluster c(Spare(5, 3));
   Begin(&c);
