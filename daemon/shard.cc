@@ -53,6 +53,7 @@ void Shard::Fail(const Status& status) {
 
 Status Shard::StartNew(const ReplicaIdentity& identity, Nanos now) {
   identity_ = identity;
+  durable_lease_ = options_.lease;
   state_ = GroupState(paxos::Config(0, identity.first_members));
   HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
   block_pages_ = info.block_pages;
@@ -67,6 +68,7 @@ Status Shard::StartRecovered(Nanos now) {
   block_pages_ = info.block_pages;
   builder_ = EntryBuilder(block_pages_);
   HYDRA_ASSIGN_OR_RETURN(identity_, ReplicaIdentity::Decode(AsBytes(info.opaque)));
+  durable_lease_ = identity_.lease;
   if (info.state.empty()) {
     state_ = GroupState(paxos::Config(0, identity_.first_members));
   } else {
@@ -212,6 +214,7 @@ void Shard::Completed(uint64_t local_token, Nanos now) {
     InstallStepDone(now);
     return;
   }
+  if (local_token == kLocalIdentity) durable_lease_ = identity_.lease;
   const auto found = outstanding_.find(local_token);
   if (found != outstanding_.end()) found->second = true;
   uint64_t last = 0;

@@ -158,6 +158,9 @@ class Shard {
   const paxos::Replica& replica() const { return *replica_; }
   const GroupState& state() const { return state_; }
   const ReplicaIdentity& identity() const { return identity_; }
+  // What a restart would find of identity().lease. A new replica has said nothing that a lease
+  // could bind before its identity is durable, so it sets no limit.
+  Nanos durable_lease() const { return durable_lease_; }
   bool ready() const { return ready_ && replica_->serving(); }  // serves mutations
   bool serves_local() const;
   const Status& failed() const { return failed_; }  // not OK: this node must go silent
@@ -229,6 +232,7 @@ class Shard {
   paxos::LeaseTable* leases_;
   TokenTable* tokens_;
   ReplicaIdentity identity_;
+  Nanos durable_lease_ = 0;
   std::unique_ptr<paxos::Replica> replica_;
   GroupState state_;
   Status failed_;

@@ -22,7 +22,7 @@ constexpr size_t kMaxProcesses = 64;  // of one peer that are remembered
 
 }  // namespace
 
-LeaseTable::LeaseTable(const Options& options) : options_(options) {
+LeaseTable::LeaseTable(const Options& options) : options_(options), longest_grant_(options.lease) {
   HYDRA_CHECK(options.node != 0 && options.boot != 0);
   HYDRA_CHECK(options.interval > 0 && options.lease >= 2 * options.interval);
 }
@@ -118,7 +118,7 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now,
   if (!grant) {
     // Granted only to the process that is known as the peer's: replicas rely on that.
   } else if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
-    reply.lease = std::min(in.lease, options_.lease);
+    reply.lease = std::min({in.lease, options_.lease, longest_grant_});
     Grant(peer, in.boot, now + reply.lease);
   } else {
     HYDRA_PROBE("lease: a restarted node grants nothing yet");

@@ -85,6 +85,8 @@ class LeaseTable {
   void Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out,
             std::vector<std::pair<NodeId, Notice>>* notices);
   void SetDurableBatch(uint64_t batch) { durable_batch_ = batch; }
+  // Nothing longer is granted: what a later life of this node will find stored, and wait out.
+  void SetLongestGrant(Nanos longest) { longest_grant_ = longest; }
 
   // --- For replicas. ----------------------------------------------------------------------------
   NodeId node() const { return options_.node; }
@@ -135,6 +137,7 @@ class LeaseTable {
   std::map<NodeId, Peer> peers_;
   std::vector<NodeId> rolled_back_;
   uint64_t durable_batch_ = 0;
+  Nanos longest_grant_ = 0;
   uint64_t last_notice_ =
       0;  // of all peers: a peer that leaves and comes back sees no number twice
 };
