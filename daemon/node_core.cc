@@ -59,6 +59,7 @@ Status NodeCore::Start(Nanos now) {
     shards_.emplace(group, std::move(shard));
   }
   UpdatePeers(now);
+  UpdateLeases();
   return Status::Ok();
 }
 
@@ -103,9 +104,19 @@ void NodeCore::UpdatePeers(Nanos now) {
   leases_->SetPeers({nodes.begin(), nodes.end()}, now);
 }
 
+// A lease that was raised since the last start is granted when all groups have it in their hard
+// state: a restart waits out what is stored.
+void NodeCore::UpdateLeases() {
+  Nanos longest = options_.leases.lease;
+  for (const auto& [group, shard] : shards_) longest = std::min(longest, shard->durable_lease());
+  leases_->SetLongestGrant(longest);
+}
+
 void NodeCore::Tick(Nanos now) {
   UpdatePeers(now);
+  UpdateLeases();
   leases_->SetDurableBatch(engine_->Stats().durable_batch);
+  leases_->SetFull(!engine_->HasSpace());
   for (auto& [group, shard] : shards_) shard->Tick(now);
   leases_->Tick(now, &heartbeats_);
 }

@@ -66,6 +66,7 @@ class NodeCore {
  private:
   std::unique_ptr<Shard> MakeShard(GroupId group);
   void UpdatePeers(Nanos now);
+  void UpdateLeases();
 
   Options options_;
   Engine* engine_;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/probe.h"
 #include "base/sabotage.h"
+#include "blockstore/payload.h"
 #include "daemon/shard.h"
 #include "daemon/shard_install.h"
 
@@ -113,7 +114,43 @@ void Shard::Submit(ShardRequest request, Nanos now) {
     replica_->Read(id, now);
     return;
   }
+  if (Status valid = CheckMutation(request); !valid.ok()) {
+    return Answer(request, ShardAnswer::kInvalid, std::move(valid));
+  }
   Mutate(std::move(request), now, false);
+}
+
+// Everything below relies on it, down to the engine, which a wrong payload would stop.
+Status Shard::CheckMutation(const ShardRequest& request) const {
+  RequestContext context = request.context;
+  switch (context.kind) {
+    case RequestKind::kNoop:
+    case RequestKind::kConfig:
+    case RequestKind::kMaster: return Status::InvalidArgument("not a client's request");
+    case RequestKind::kCompareAndWrite:
+      if (context.outcome) return Status::InvalidArgument("the outcome is the master's to say");
+      context.outcome = Outcome{};
+      break;
+    default: break;
+  }
+  if (context.interval != 0) return Status::InvalidArgument("the interval is the master's to say");
+  HYDRA_RETURN_IF_ERROR(ValidateContext(context, request.op));
+  Entry alone;
+  alone.operations.push_back(request.op);
+  HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+  if (request.compare.length > 0 &&
+      request.compare.offset + request.compare.length > request.compare.buffer.size()) {
+    return Status::InvalidArgument("what to compare with is not there");
+  }
+  HYDRA_RETURN_IF_ERROR(
+      CheckSlices(request.payload, uint64_t{request.op.PayloadPages()} * kPageSize));
+  PayloadWalk walk(request.payload);
+  for (const uint32_t crc : request.op.crcs) {
+    if (request.op.kind != OpKind::kWrite) break;
+    if (walk.Next(size_t{block_pages_} * kPageSize) == crc) continue;
+    return Status::InvalidArgument("the payload was damaged on its way here; send it again");
+  }
+  return Status::Ok();
 }
 
 // Whether the request is to be executed; if not, what it is answered.
@@ -167,6 +204,17 @@ bool Shard::SeenAllows(const ShardRequest& request) {
   return allowed;
 }
 
+// What a majority cannot store must not be proposed: it would stand in the way of everything behind
+// it, the deletes that make room included.
+bool Shard::MajorityHasSpace(Nanos now) const {
+  const paxos::Config& config = replica_->config();
+  uint32_t bits = 0;
+  for (size_t i = 0; i < config.members().size(); ++i) {
+    if (leases_->HasSpace(config.members()[i].id.node, now)) bits |= 1u << i;
+  }
+  return config.IsMajority(bits);
+}
+
 void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   if (!ready()) return Answer(request, ShardAnswer::kNotMaster);
   ShardAnswer refusal = ShardAnswer::kBusy;
@@ -174,6 +222,12 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   if (!Decide(request, &refusal, &repeat)) {
     AnswerId(request.id, refusal, std::move(repeat));
     return;
+  }
+  if (request.op.PayloadPages() > 0 && !MajorityHasSpace(now)) {
+    HYDRA_PROBE("space: a write is refused before it is proposed");
+    return Answer(request, ShardAnswer::kNoSpace,
+                  Status::NoSpace("no majority of the group's stores has space for more data: "
+                                  "unmap blocks, or add capacity"));
   }
   if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {
     return Answer(request, ShardAnswer::kBusy);
@@ -260,6 +314,14 @@ void Shard::Compared(ShardRequest request, const ReadResult& found, Nanos now) {
 void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
   // What was built before has to be proposed first: the order of decisions is that of the log.
   if (held_ != nullptr) return Answer(request, ShardAnswer::kBusy);
+  // A compare-and-write has waited for its read: meanwhile it may have been repeated and done, or
+  // its session have ended.
+  ShardAnswer refusal = ShardAnswer::kBusy;
+  Outcome repeat;
+  if (!Decide(request, &refusal, &repeat)) {
+    AnswerId(request.id, refusal, std::move(repeat));
+    return;
+  }
   // A session's id is its entry's instance: it comes alone, so that nothing else depends on it.
   const bool alone = request.context.kind == RequestKind::kOpenSession;
   if (alone && !builder_.empty() && !FlushBuilder(now)) {
@@ -279,8 +341,6 @@ void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
     time_told_ = now;
     decided_.Advance(building_interval_);
     // Time alone may have ended the session.
-    ShardAnswer refusal = ShardAnswer::kBusy;
-    Outcome repeat;
     if (!Decide(request, &refusal, &repeat)) {
       HYDRA_PROBE("session: expired by the entry's own interval");
       AnswerId(request.id, refusal, std::move(repeat));
@@ -311,7 +371,6 @@ bool Shard::FlushBuilder(Nanos now) {
     building_payload_.clear();
     held_proposed_ = std::move(building_);
     building_.clear();
-    building_ranges_.clear();
   }
   auto meta = MetaOf(held_->entry, 0);
   HYDRA_CHECK(meta.ok());
@@ -334,6 +393,7 @@ bool Shard::FlushBuilder(Nanos now) {
       ApplyToSessions(&decided_, *context, *instance, 0);
     }
   }
+  building_ranges_.clear();
   proposed_[*instance] = std::move(held_proposed_);
   held_proposed_.clear();
   held_.reset();
