@@ -359,6 +359,7 @@ class Engine {
   // False: entries with payload are refused with kNoSpace until something is deleted; the reserve
   // is for what deletes. Cheap enough to be asked all the time.
   virtual bool HasSpace() const = 0;
+  virtual uint64_t durable_batch() const = 0;  // as in Stats(), which costs more
   virtual const Status& poisoned() const = 0;  // OK while healthy
 
   // Writes what is queued, seals, checkpoints and marks the store as cleanly closed.
