@@ -47,6 +47,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool Send(FrameType type, uint64_t id, std::string header, std::vector<BufferSlice> payload = {},
             uint32_t payload_bytes = 0);
 
+  // Of the frames that follow the present one.
+  void SetLimits(const FrameLimits& limits) { options_.limits = limits; }
+
   // Reads no further frames until Resume: how a receiver with enough to do pushes back.
   void Pause();
   void Resume();
@@ -56,7 +59,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   bool open() const { return socket_.is_open() && !closing_; }
   size_t queued_bytes() const { return queued_bytes_; }
-  const std::string& peer() const { return peer_; }  // address, for logs
+  const std::string& peer() const { return peer_; }        // address, for logs
   uint64_t copied_bytes() const { return copied_bytes_; }  // payload that was not read in place
 
  private:
