@@ -95,9 +95,8 @@ void Connection::Close() {
     return;
   }
   auto timer = std::make_shared<asio::steady_timer>(socket_.get_executor(), kCloseWait);
-  timer->async_wait([self = shared_from_this(), timer](const ErrorCode&) {
-    self->Fail(Status::Ok());
-  });
+  timer->async_wait(
+      [self = shared_from_this(), timer](const ErrorCode&) { self->Fail(Status::Ok()); });
 }
 
 // --- Reading ------------------------------------------------------------------------------------
@@ -128,8 +127,7 @@ void Connection::ReadSome() {
   size_t room = in_.size() - in_end_;
   if (expect_payload_) room = std::min(room, kReadBytesBeforePayload);
   vectors[count++] = {in_.data() + in_end_, room};
-  const ssize_t got =
-      ::readv(socket_.native_handle(), vectors.data(), static_cast<int>(count));
+  const ssize_t got = ::readv(socket_.native_handle(), vectors.data(), static_cast<int>(count));
   if (got == 0) return Fail(Status::Unavailable("the other side closed the connection"));
   if (got < 0) {
     if (errno == EAGAIN || errno == EINTR) return WaitReadable();

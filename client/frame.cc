@@ -45,16 +45,17 @@ Result<FrameHead> DecodeFrameHead(std::span<const uint8_t> bytes, const FrameLim
   in.Fixed32(&head.payload_bytes);
   in.Fixed32(&head.header_crc);
   if (!in.Fixed32(&crc) || magic != kMagic || crc != Crc32c(bytes.first(kChecked))) {
-    return Status::Corruption("not a frame: the caller is no Hydra client or node, or bytes were lost");
+    return Status::Corruption(
+        "not a frame: the caller is no Hydra client or node, or bytes were lost");
   }
   if (version != kVersion || flags != 0) {
     return Status::Unsupported(
         fmt::format("a frame of version {}: this build speaks {}; upgrade it", version, kVersion));
   }
   if (head.header_bytes > limits.header_bytes || head.payload_bytes > limits.payload_bytes) {
-    return Status::OutOfRange(fmt::format(
-        "a frame of {} + {} bytes: at most {} + {} are taken", head.header_bytes,
-        head.payload_bytes, limits.header_bytes, limits.payload_bytes));
+    return Status::OutOfRange(fmt::format("a frame of {} + {} bytes: at most {} + {} are taken",
+                                          head.header_bytes, head.payload_bytes,
+                                          limits.header_bytes, limits.payload_bytes));
   }
   head.type = static_cast<FrameType>(type);
   return head;
