@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/coding.h"
-#include "base/sabotage.h"
+#include "base/probe.h"
 #include "daemon/digest.h"
 
 namespace hydra {
@@ -16,26 +16,29 @@ bool IsEmptyNoop(const Entry& entry) {
          entry.operations[0].context.empty();
 }
 
-Result<Ballot> DecodeFence(std::span<const uint8_t> bytes) {
+Result<paxos::EntryMeta> DecodeFence(std::span<const uint8_t> bytes) {
   Decoder in(bytes);
   Ballot fence;
+  Instance config = 0;
   in.Varint64(&fence.round);
-  if (!in.Varint32(&fence.node) || in.remaining() != 0 || fence == Ballot{}) {
+  in.Varint32(&fence.node);
+  if (!in.Varint64(&config) || in.remaining() != 0 || fence == Ballot{}) {
     return Status::Corruption("the first entry of a mastership makes no sense");
   }
-  return fence;
+  return paxos::FenceEntry(fence, config);
 }
 
 }  // namespace
 
-Entry NoopEntry(const Ballot& fence) {
+Entry NoopEntry(const paxos::EntryMeta& meta) {
   Entry entry;
   entry.operations.emplace_back();
-  if (fence == Ballot{}) return entry;
+  if (meta.fence == Ballot{}) return entry;
   RequestContext context;
   context.kind = RequestKind::kMaster;
-  PutVarint64(&context.body, fence.round);
-  PutVarint64(&context.body, fence.node);
+  PutVarint64(&context.body, meta.fence.round);
+  PutVarint64(&context.body, meta.fence.node);
+  PutVarint64(&context.body, meta.fence_config);
   entry.operations[0].context = EncodeContext(context);
   return entry;
 }
@@ -104,8 +107,7 @@ Result<paxos::EntryMeta> MetaOf(const Entry& entry, Instance instance) {
     HYDRA_ASSIGN_OR_RETURN(const RequestContext context,
                            DecodeContext(AsBytes(entry.operations[0].context)));
     if (context.kind == RequestKind::kMaster) {
-      HYDRA_ASSIGN_OR_RETURN(const Ballot fence, DecodeFence(AsBytes(context.body)));
-      return paxos::FenceEntry(fence);
+      return DecodeFence(AsBytes(context.body));
     }
   }
   if (entry.operations.size() == 1 && entry.operations[0].kind == OpKind::kOpaque) {
@@ -158,12 +160,22 @@ Outcome ApplyToSessions(SessionTable* sessions, const RequestContext& request, I
     case RequestKind::kZeroExtents:
     case RequestKind::kCompareAndWrite: break;
   }
-  const Verdict verdict = sessions->Begin(request.id());
-  // The master asked the same table, with everything before it applied, before it proposed.
-  if (HYDRA_SABOTAGE(kApplyTwice) && verdict.decision != Decision::kExecute) return {};
-  HYDRA_CHECK(verdict.decision == Decision::kExecute);
   Outcome outcome = OutcomeOf(request, instance, index);
-  sessions->Finish(request.session, request.seq, outcome);
+  const Verdict verdict = sessions->Begin(request.id());
+  switch (verdict.decision) {
+    case Decision::kExecute: sessions->Finish(request.session, request.seq, outcome); break;
+    case Decision::kRepeat: return *verdict.first;
+    case Decision::kExpired:
+    case Decision::kForgotten:
+    case Decision::kCancelled:
+    case Decision::kFenced:
+    case Decision::kWindowFull:
+      // The master asked the same table before it proposed, but one that was ahead by entries which
+      // were lost with its mastership. The blocks are written by now, on every replica.
+      HYDRA_PROBE("session: decided upon an entry that was lost");
+      sessions->Keep(request.session, request.seq, outcome);
+      break;
+  }
   return outcome;
 }
 
@@ -183,8 +195,8 @@ Result<std::vector<Outcome>> GroupState::Apply(Instance instance, const Entry& e
         config_ = paxos::Config(instance, std::move(members));
       }
       if (request.kind == RequestKind::kMaster) {
-        HYDRA_ASSIGN_OR_RETURN(const Ballot fence, DecodeFence(AsBytes(request.body)));
-        fence_ = std::max(fence_, fence);
+        HYDRA_ASSIGN_OR_RETURN(const paxos::EntryMeta meta, DecodeFence(AsBytes(request.body)));
+        fence_ = std::max(fence_, meta.fence);
       }
       outcomes.push_back(ApplyToSessions(&sessions_, request, instance, static_cast<uint32_t>(i)));
     }

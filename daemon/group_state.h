@@ -20,7 +20,7 @@ struct EntryBody {
 };
 
 // The entry for what the consensus core calls a no-op, and what the core knows of any entry.
-Entry NoopEntry(const Ballot& fence);
+Entry NoopEntry(const paxos::EntryMeta& meta);
 Result<paxos::EntryMeta> MetaOf(const Entry& entry, Instance instance);
 
 // The members of a configuration, as they ride in an entry's context.
@@ -59,7 +59,8 @@ class GroupState {
 };
 
 // What one request does to sessions; the same at the master, which decides by it, and at all
-// replicas, which apply what was decided.
+// replicas, which apply what was decided. Total: whatever is in an entry has been decided, and the
+// same state and the same entry give the same outcome everywhere.
 Outcome ApplyToSessions(SessionTable* sessions, const RequestContext& request, Instance instance,
                         uint32_t index);
 

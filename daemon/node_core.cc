@@ -59,6 +59,7 @@ Status NodeCore::Start(Nanos now) {
     shards_.emplace(group, std::move(shard));
   }
   UpdatePeers(now);
+  UpdateLeases();
   return Status::Ok();
 }
 
@@ -73,6 +74,17 @@ Status NodeCore::CreateGroup(GroupId group, uint32_t block_pages, uint32_t incar
   HYDRA_RETURN_IF_ERROR(shard->StartNew(identity, now));
   shards_.emplace(group, std::move(shard));
   UpdatePeers(now);
+  return Status::Ok();
+}
+
+Status NodeCore::DropGroup(GroupId group, Nanos now) {
+  const auto found = shards_.find(group);
+  if (found == shards_.end()) return Status::NotFound("no such group");
+  HYDRA_RETURN_IF_ERROR(engine_->DropGroup(group, 0));
+  ShardOutput last;
+  found->second->Abandon(now, &last);
+  for (ShardReply& reply : last.replies) replies_.push_back(std::move(reply));
+  shards_.erase(found);
   return Status::Ok();
 }
 
@@ -92,9 +104,19 @@ void NodeCore::UpdatePeers(Nanos now) {
   leases_->SetPeers({nodes.begin(), nodes.end()}, now);
 }
 
+// A lease that was raised since the last start is granted when all groups have it in their hard
+// state: a restart waits out what is stored.
+void NodeCore::UpdateLeases() {
+  Nanos longest = options_.leases.lease;
+  for (const auto& [group, shard] : shards_) longest = std::min(longest, shard->durable_lease());
+  leases_->SetLongestGrant(longest);
+}
+
 void NodeCore::Tick(Nanos now) {
   UpdatePeers(now);
+  UpdateLeases();
   leases_->SetDurableBatch(engine_->Stats().durable_batch);
+  leases_->SetFull(!engine_->HasSpace());
   for (auto& [group, shard] : shards_) shard->Tick(now);
   leases_->Tick(now, &heartbeats_);
 }
@@ -135,7 +157,11 @@ void NodeCore::Completed(const std::vector<Completion>& completions, Nanos now) 
 
 void NodeCore::ReadDone(ShardRead read, Nanos now) {
   Shard* target = shard(read.group);
-  if (target != nullptr) target->ReadDone(read.ticket, std::move(read.job), now);
+  if (target != nullptr) {
+    target->ReadDone(read.ticket, std::move(read.job), now);
+  } else {
+    engine_->FinishRead(std::move(read.job)).status().IgnoreError();  // lets go of what it pinned
+  }
 }
 
 void NodeCore::Pump(Nanos now, NodeOutput* out) {
@@ -147,6 +173,8 @@ void NodeCore::Pump(Nanos now, NodeOutput* out) {
     for (paxos::Heartbeat& beat : heartbeats_) out->messages.push_back(std::move(beat));
   }
   heartbeats_.clear();
+  for (ShardReply& reply : replies_) shard_out.replies.push_back(std::move(reply));
+  replies_.clear();
   for (ShardReply& reply : shard_out.replies) {
     if (!silent) out->replies.push_back(std::move(reply));
   }

@@ -45,6 +45,10 @@ class NodeCore {
   Status CreateGroup(GroupId group, uint32_t block_pages, uint32_t incarnation,
                      const std::vector<paxos::Member>& members, Nanos now);
 
+  // The replica and its blocks are gone once the record is durable. What was asked of it is
+  // answered as by a node that is not the master.
+  Status DropGroup(GroupId group, Nanos now);
+
   void Tick(Nanos now);
   void Receive(PeerMessage message, Nanos now);
   void Submit(GroupId group, ShardRequest request, Nanos now);
@@ -62,6 +66,7 @@ class NodeCore {
  private:
   std::unique_ptr<Shard> MakeShard(GroupId group);
   void UpdatePeers(Nanos now);
+  void UpdateLeases();
 
   Options options_;
   Engine* engine_;
@@ -70,6 +75,7 @@ class NodeCore {
   std::map<GroupId, std::unique_ptr<Shard>> shards_;
   std::set<NodeId> heard_from_;  // of groups that do not know their members yet
   std::vector<paxos::Heartbeat> heartbeats_;
+  std::vector<ShardReply> replies_;  // of groups that were dropped
 };
 
 }  // namespace hydra

@@ -143,6 +143,15 @@ void SessionTable::Finish(Instance id, uint64_t seq, Outcome outcome) {
   Insert(&sessions_.at(id), {seq, false, std::move(outcome)});
 }
 
+void SessionTable::Keep(Instance id, uint64_t seq, Outcome outcome) {
+  HYDRA_CHECK(!executing_);
+  HYDRA_CHECK(outcome.detail.size() <= kMaxDetailBytes);
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end() || seq < found->second.lowest_unanswered) return;
+  if (Find(found->second, seq) != nullptr) return;
+  Insert(&found->second, {seq, false, std::move(outcome)});
+}
+
 CancelVerdict SessionTable::Cancel(Instance id, uint64_t seq, uint64_t lowest_unanswered) {
   HYDRA_CHECK(!executing_);
   Session* session = Use(id, lowest_unanswered);
@@ -247,7 +256,7 @@ Result<SessionTable> SessionTable::Decode(std::span<const uint8_t> bytes) {
   for (uint64_t i = 0; i < count; ++i) {
     if (!table.DecodeSession(&in, &id)) return Malformed();
   }
-  if (in.remaining() != 0 || table.shared_ > kSharedOutcomes) return Malformed();
+  if (in.remaining() != 0) return Malformed();
   return table;
 }
 
@@ -264,7 +273,7 @@ bool SessionTable::DecodeSession(Decoder* in, Instance* id) {
   }
   if (timeout < uint64_t{kMinTimeout} || timeout > uint64_t{kMaxTimeout} || idle > timeout ||
       idle > static_cast<uint64_t>(now_) || session.lowest_unanswered == 0 ||
-      count > kMaxOutcomes) {
+      count > in->remaining()) {
     return false;
   }
   session.timeout = static_cast<Nanos>(timeout);

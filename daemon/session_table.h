@@ -68,8 +68,11 @@ struct CancelVerdict {
 // (raise lowest_unanswered above it), so that a copy still under way comes too late.
 //
 // A request is decided and finished within the apply of one operation: Begin, and if it says
-// kExecute, Finish before any other call. One thread. The limits are part of the state machine:
-// replicas that disagree about them diverge, so they change only with the cluster's feature level.
+// kExecute, Finish before any other call. What an entry holds is executed in any case: the master
+// decided before it proposed. If it decided upon an entry that was lost with its mastership, Begin
+// may say otherwise; then Keep notes what happened, beyond the limits if need be. One thread. The
+// limits are part of the state machine: replicas that disagree about them diverge, so they change
+// only with the cluster's feature level.
 //
 // Full tables. Expired sessions are dropped by Advance, so a full table is full of live ones. Then
 // the one unused for longest (the lowest id among equals) makes room for the new one if it has been
@@ -117,6 +120,9 @@ class SessionTable {
   Verdict Look(const RequestId& request) const;
   // The outcome of the request for which Begin just said kExecute.
   void Finish(Instance id, uint64_t seq, Outcome outcome);
+  // The outcome of one that was executed although Begin said something else. Changes nothing if the
+  // session is gone, or knows of the request already.
+  void Keep(Instance id, uint64_t seq, Outcome outcome);
 
   // From now on, `seq` is either answered with what it did before or never executed.
   CancelVerdict Cancel(Instance id, uint64_t seq, uint64_t lowest_unanswered);
@@ -131,8 +137,8 @@ class SessionTable {
   size_t outcomes() const { return outcomes_; }  // of all sessions
 
   std::string Encode() const;
-  // Trusts nothing: kUnsupported for another version, kCorruption for bytes that Encode of a table
-  // within its limits cannot have made.
+  // Trusts nothing: kUnsupported for another version, kCorruption for bytes that Encode cannot have
+  // made. (Not so many outcomes: Keep may have gone beyond their limits.)
   static Result<SessionTable> Decode(std::span<const uint8_t> bytes);
   // Of the encoded bytes: equal on replicas that applied the same entries.
   uint64_t Digest() const;

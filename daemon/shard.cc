@@ -3,6 +3,8 @@
 // The frame of a shard: start, records on their way to disk, applying.
 #include "daemon/shard.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/coding.h"
 #include "base/logging.h"
@@ -51,6 +53,7 @@ void Shard::Fail(const Status& status) {
 
 Status Shard::StartNew(const ReplicaIdentity& identity, Nanos now) {
   identity_ = identity;
+  durable_lease_ = options_.lease;
   state_ = GroupState(paxos::Config(0, identity.first_members));
   HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
   block_pages_ = info.block_pages;
@@ -65,6 +68,7 @@ Status Shard::StartRecovered(Nanos now) {
   block_pages_ = info.block_pages;
   builder_ = EntryBuilder(block_pages_);
   HYDRA_ASSIGN_OR_RETURN(identity_, ReplicaIdentity::Decode(AsBytes(info.opaque)));
+  durable_lease_ = identity_.lease;
   if (info.state.empty()) {
     state_ = GroupState(paxos::Config(0, identity_.first_members));
   } else {
@@ -102,7 +106,7 @@ Status Shard::RecoveredEntries(paxos::RecoveredState* out) {
     }
     HYDRA_ASSIGN_OR_RETURN(paxos::EntryMeta meta, MetaOf(record->entry, entry.instance));
     out->entries.push_back({entry.instance, entry.ballot, std::move(meta), entry.faulty});
-    accepted_[entry.instance] = entry.ballot;
+    accepted_[entry.instance] = {0, entry.ballot, true};
   }
   return Status::Ok();
 }
@@ -140,8 +144,10 @@ void Shard::SaveIdentity() {
   const uint64_t token = tokens_->Add(options_.group, kLocalIdentity);
   const Status saved =
       engine_->SaveHardState(options_.group, replica_->promised(), identity_.Encode(), token);
-  if (!saved.ok()) {
-    tokens_->Cancel(token);
+  identity_waits_ = !saved.ok();
+  if (saved.ok()) return;
+  tokens_->Cancel(token);
+  if (saved.code() != Code::kBusy && saved.code() != Code::kNoSpace) {
     Fail(saved.WithContext("save the replica's identity"));
   }
 }
@@ -154,8 +160,8 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
   if (append.kind == paxos::Append::Kind::kHardState) {
     status = engine_->SaveHardState(options_.group, append.ballot, identity_.Encode(), token);
   } else if (append.meta.kind == paxos::EntryKind::kNoop) {
-    status = engine_->Accept(options_.group, append.instance, append.ballot,
-                             NoopEntry(append.meta.fence), {}, token);
+    status = engine_->Accept(options_.group, append.instance, append.ballot, NoopEntry(append.meta),
+                             {}, token);
   } else {
     const auto* body = static_cast<const EntryBody*>(append.body.get());
     HYDRA_CHECK(body != nullptr);
@@ -163,7 +169,11 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
                              body->payload, token);
   }
   if (status.ok()) {
-    if (append.kind == paxos::Append::Kind::kAccept) accepted_[append.instance] = append.ballot;
+    const auto newest = accepted_.find(append.instance);
+    if (append.kind == paxos::Append::Kind::kAccept && newest != accepted_.end() &&
+        newest->second.token == append.token) {
+      newest->second.taken = true;
+    }
     return true;
   }
   tokens_->Cancel(token);
@@ -171,9 +181,15 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
   return false;
 }
 
-// In order, except that a promise does not wait behind entries for which there is no space.
+// In order, except that hard states are handed over ahead of entries for which there is no space:
+// the engine keeps room for them. What a promise says includes those entries, so it is said only
+// when they are durable as well (Completed).
 bool Shard::DrainAppends() {
   bool moved = false;
+  if (identity_waits_) {
+    SaveIdentity();
+    if (identity_waits_) return false;
+  }
   bool blocked = false;
   for (auto it = append_queue_.begin(); it != append_queue_.end() && failed_.ok();) {
     if (blocked && it->kind == paxos::Append::Kind::kAccept) {
@@ -206,6 +222,7 @@ void Shard::Completed(uint64_t local_token, Nanos now) {
     InstallStepDone(now);
     return;
   }
+  if (local_token == kLocalIdentity) durable_lease_ = identity_.lease;
   const auto found = outstanding_.find(local_token);
   if (found != outstanding_.end()) found->second = true;
   uint64_t last = 0;
@@ -234,11 +251,22 @@ bool Shard::DrainApplies(Nanos now) {
 
 bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   if (chosen.instance <= replica_->applied()) return true;  // installed meanwhile
+  if (replica_->installing() && !HYDRA_SABOTAGE(kInstallNotExclusive)) {
+    // What was chosen and not applied when the install began follows it, or comes with it.
+    HYDRA_PROBE("shard: apply has to wait for an install");
+    return false;
+  }
   const auto accepted = accepted_.find(chosen.instance);
-  if (accepted == accepted_.end()) return false;  // the engine has not taken the record yet
+  if (accepted == accepted_.end() || !accepted->second.taken) {
+    // The engine has not taken the record yet; what it has may be another value, of this or an
+    // older ballot.
+    HYDRA_PROBE("shard: apply has to wait for the record");
+    return false;
+  }
+  HYDRA_CHECK(accepted->second.ballot == chosen.ballot);
   Entry entry;
   if (chosen.meta.kind == paxos::EntryKind::kNoop) {
-    entry = NoopEntry(chosen.meta.fence);
+    entry = NoopEntry(chosen.meta);
   } else if (chosen.body != nullptr) {
     entry = static_cast<const EntryBody*>(chosen.body.get())->entry;
   } else {
@@ -248,8 +276,10 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
       return false;
     }
     entry = std::move(record->entry);
+    const auto meta = MetaOf(entry, chosen.instance);
+    HYDRA_CHECK(meta.ok() && meta->digest == chosen.meta.digest);
   }
-  const Status status = engine_->Apply(options_.group, chosen.instance, accepted->second);
+  const Status status = engine_->Apply(options_.group, chosen.instance, chosen.ballot);
   if (status.code() == Code::kBusy) {
     HYDRA_PROBE("shard: apply has to wait for the engine");
     return false;
@@ -276,27 +306,41 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
       if (operations[i].lock != 0) ReleaseLock(operations[i].lock, now);
     }
   }
-  if (chosen.meta.kind == paxos::EntryKind::kConfig) OnConfigApplied(now);
+  if (chosen.meta.kind == paxos::EntryKind::kConfig) OnConfigApplied();
   return true;
 }
 
 // A replica that lost records is readmitted as a new member; from here on it is that one.
-void Shard::OnConfigApplied(Nanos now) {
+void Shard::OnConfigApplied() {
   const paxos::Member* member = state_.config().FindNode(options_.node);
   if (member == nullptr || member->id.incarnation <= identity_.incarnation) return;
+  LoseMastership();
+  next_incarnation_ = member->id.incarnation;
+}
+
+// Not before everything that the old core asked for is durable: the new one counts its records from
+// 1 again, and takes what it accepted from the log. Meanwhile nothing is taken in.
+bool Shard::BeReborn(Nanos now) {
+  if (next_incarnation_ == 0 || !outstanding_.empty() || !core_.empty()) return false;
   HYDRA_PROBE("shard: readmitted under a new incarnation");
   if (replica_->suspect()) {
     const Status readmitted = engine_->Readmit(options_.group);
-    if (!readmitted.ok()) return Fail(readmitted);
+    if (!readmitted.ok()) {
+      Fail(readmitted);
+      return false;
+    }
   }
-  LoseMastership();
-  identity_.incarnation = member->id.incarnation;
-  append_queue_.clear();
+  identity_.incarnation = std::exchange(next_incarnation_, 0);
   apply_queue_.clear();
-  outstanding_.clear();
+  for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
+  reads_.clear();
   const Status built = BuildReplica(now);
-  if (!built.ok()) return Fail(built);
+  if (!built.ok()) {
+    Fail(built);
+    return false;
+  }
   SaveIdentity();
+  return true;
 }
 
 bool Shard::serves_local() const {
@@ -313,6 +357,7 @@ void Shard::Tick(Nanos now) {
 
 void Shard::Step(paxos::Message message, Nanos now) {
   now_ = std::max(now_, now);
+  if (next_incarnation_ != 0) return;  // for somebody who is about to be another
   // What the core would store must be what it is said to be.
   if (const auto* accept = std::get_if<paxos::Accept>(&message.body)) {
     for (const paxos::AcceptEntry& entry : *accept->entries) {
@@ -322,6 +367,10 @@ void Shard::Step(paxos::Message message, Nanos now) {
     for (const paxos::ChosenEntry& entry : reply->entries) {
       if (!entry.same && !BodyIsGood(entry.meta, entry.body, entry.instance)) return;
     }
+  } else if (const auto* fetched = std::get_if<paxos::FetchedBody>(&message.body)) {
+    if (fetched->found && !BodyIsGood(fetched->digest, fetched->body, fetched->instance)) return;
+  } else if (const auto* chunk = std::get_if<paxos::InstallChunk>(&message.body)) {
+    if (chunk->body == nullptr) return;  // asked for again, in time elsewhere
   }
   replica_->Step(std::move(message), now);
 }
@@ -345,6 +394,9 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     moved = moved || !core_.empty();
     for (paxos::Append& append : core_.appends) {
       outstanding_.emplace(append.token, false);
+      if (append.kind == paxos::Append::Kind::kAccept) {
+        accepted_[append.instance] = {append.token, append.ballot, false};
+      }
       append_queue_.push_back(std::move(append));
     }
     for (paxos::Chosen& chosen : core_.chosen) apply_queue_.push_back(std::move(chosen));
@@ -368,6 +420,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     moved = DrainAppends() || moved;
     InstallStep(now);
     moved = DrainApplies(now) || moved;
+    moved = BeReborn(now) || moved;
     BecomeReadyIfApplied(now);
     ServeReads(now);
   }

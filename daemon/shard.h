@@ -34,7 +34,11 @@ struct ShardRequest {
   RequestContext context;
   Operation op;
   Payload payload;
-  BufferSlice compare;       // compare-and-write: what the blocks must hold
+  BufferSlice compare;  // compare-and-write: what the blocks must hold
+  // Only these bytes of the blocks, from the start of payload and compare, are meant: the master
+  // fills in the rest. 0: whole blocks.
+  uint32_t part_offset = 0;
+  uint32_t part_bytes = 0;
   Instance seen = kAnySeen;  // commit index known when the command arrived; kAnySeen: not checked
   // Reads
   Lba lba = 0;
@@ -52,7 +56,7 @@ enum class ShardAnswer : uint8_t {
   kCancelled,
   kFenced,
   kInvalid,  // `status` says why
-  kNoSpace,
+  kNoSpace,  // certainly not executed: no majority has space for data; deletes still work
   kDamaged,  // the local copy of a block is rotten: read it from a peer
 };
 
@@ -152,12 +156,17 @@ class Shard {
   void ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now);
   Status ChangeMembers(const std::vector<paxos::Member>& members, Nanos now);
   void Pump(Nanos now, ShardOutput* out);
+  // Answers everything that waits here; nothing may be called afterwards.
+  void Abandon(Nanos now, ShardOutput* out);
 
   // --- To look at. ------------------------------------------------------------------------------
   paxos::Replica& replica() { return *replica_; }
   const paxos::Replica& replica() const { return *replica_; }
   const GroupState& state() const { return state_; }
   const ReplicaIdentity& identity() const { return identity_; }
+  // What a restart would find of identity().lease. A new replica has said nothing that a lease
+  // could bind before its identity is durable, so it sets no limit.
+  Nanos durable_lease() const { return durable_lease_; }
   bool ready() const { return ready_ && replica_->serving(); }  // serves mutations
   bool serves_local() const;
   const Status& failed() const { return failed_; }  // not OK: this node must go silent
@@ -191,7 +200,8 @@ class Shard {
   bool SubmitAppend(const paxos::Append& append);
   bool DrainApplies(Nanos now);
   bool ApplyOne(const paxos::Chosen& chosen, Nanos now);
-  void OnConfigApplied(Nanos now);
+  void OnConfigApplied();
+  bool BeReborn(Nanos now);
   void SaveIdentity();
   void Fail(const Status& status);
 
@@ -203,6 +213,7 @@ class Shard {
   void InstallStep(Nanos now);
   void InstallStepDone(Nanos now);
   bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
+  bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
   void Send(const paxos::MemberId& to, paxos::MessageBody body);
 
   // shard_client.cc
@@ -210,11 +221,16 @@ class Shard {
   void LoseMastership();
   void DropUnproposed();
   void BecomeReadyIfApplied(Nanos now);
+  Status CheckMutation(const ShardRequest& request) const;
   void Mutate(ShardRequest request, Nanos now, bool locked);
   void Resolve(uint64_t ticket, Nanos now);
-  void Compared(ShardRequest request, const ReadResult& found, Nanos now);
+  Status CheckPart(const ShardRequest& request) const;
+  static bool NeedsRead(const ShardRequest& request);
+  void Resolved(ShardRequest request, const ReadResult& found, Nanos now);
+  void Merge(const Buffer& blocks, ShardRequest* request) const;
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
+  bool MajorityHasSpace(Nanos now) const;
   void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);
@@ -228,10 +244,13 @@ class Shard {
   paxos::LeaseTable* leases_;
   TokenTable* tokens_;
   ReplicaIdentity identity_;
+  Nanos durable_lease_ = 0;
+  bool identity_waits_ = false;  // the engine would not take it yet
   std::unique_ptr<paxos::Replica> replica_;
   GroupState state_;
   Status failed_;
   uint32_t block_pages_ = 1;
+  uint32_t next_incarnation_ = 0;  // that this replica is about to become; 0: none
   ShardOutput out_;
   paxos::Output core_;
   Nanos now_ = 0;
@@ -239,7 +258,12 @@ class Shard {
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
   std::map<uint64_t, bool> outstanding_;    // local token -> durable
-  std::map<Instance, Ballot> accepted_;     // handed to the engine, not applied
+  struct Accepting {                        // the newest record of an instance that is not applied
+    uint64_t token = 0;
+    Ballot ballot;
+    bool taken = false;  // by the engine
+  };
+  std::map<Instance, Accepting> accepted_;
   std::deque<paxos::Chosen> apply_queue_;
 
   // Master.
@@ -249,7 +273,7 @@ class Shard {
   EntryBuilder builder_;
   Payload building_payload_;
   std::vector<Proposed> building_;
-  std::vector<std::pair<Lba, uint64_t>> building_ranges_;
+  std::vector<std::pair<Lba, uint64_t>> building_ranges_;  // until proposed: then in order_
   Nanos building_interval_ = 0;
   std::shared_ptr<EntryBody> held_;  // built, refused by a full window
   std::vector<Proposed> held_proposed_;

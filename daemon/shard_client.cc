@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "base/probe.h"
 #include "base/sabotage.h"
+#include "blockstore/payload.h"
 #include "daemon/shard.h"
 #include "daemon/shard_install.h"
 
@@ -88,6 +90,14 @@ void Shard::DropUnproposed() {
   held_proposed_.clear();
 }
 
+void Shard::Abandon(Nanos now, ShardOutput* out) {
+  replica_->Resign(now);
+  LoseMastership();
+  for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
+  for (const auto& [ticket, request] : reading_) Answer(request, ShardAnswer::kNotMaster);
+  for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
+}
+
 // --- Mutations ----------------------------------------------------------------------------------
 
 void Shard::Submit(ShardRequest request, Nanos now) {
@@ -105,7 +115,68 @@ void Shard::Submit(ShardRequest request, Nanos now) {
     replica_->Read(id, now);
     return;
   }
+  if (Status valid = CheckMutation(request); !valid.ok()) {
+    return Answer(request, ShardAnswer::kInvalid, std::move(valid));
+  }
   Mutate(std::move(request), now, false);
+}
+
+// Everything below relies on it, down to the engine, which a wrong payload would stop.
+Status Shard::CheckMutation(const ShardRequest& request) const {
+  RequestContext context = request.context;
+  switch (context.kind) {
+    case RequestKind::kNoop:
+    case RequestKind::kConfig:
+    case RequestKind::kMaster: return Status::InvalidArgument("not a client's request");
+    case RequestKind::kCompareAndWrite:
+      if (context.outcome) return Status::InvalidArgument("the outcome is the master's to say");
+      context.outcome = Outcome{};
+      break;
+    default: break;
+  }
+  if (context.interval != 0) return Status::InvalidArgument("the interval is the master's to say");
+  HYDRA_RETURN_IF_ERROR(ValidateContext(context, request.op));
+  Entry alone;
+  alone.operations.push_back(request.op);
+  if (request.part_bytes > 0) {
+    // Checksums of whole blocks come with the merging.
+    alone.operations[0].crcs.assign(std::min<uint64_t>(request.op.count, kExtentPages), 0);
+    HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+    return CheckPart(request);
+  }
+  HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+  if (request.compare.length > 0 &&
+      request.compare.offset + request.compare.length > request.compare.buffer.size()) {
+    return Status::InvalidArgument("what to compare with is not there");
+  }
+  HYDRA_RETURN_IF_ERROR(
+      CheckSlices(request.payload, uint64_t{request.op.PayloadPages()} * kPageSize));
+  PayloadWalk walk(request.payload);
+  for (const uint32_t crc : request.op.crcs) {
+    if (request.op.kind != OpKind::kWrite) break;
+    if (walk.Next(size_t{block_pages_} * kPageSize) == crc) continue;
+    return Status::InvalidArgument("the payload was damaged on its way here; send it again");
+  }
+  return Status::Ok();
+}
+
+Status Shard::CheckPart(const ShardRequest& request) const {
+  const uint64_t room = request.op.count * block_pages_ * kPageSize;
+  const bool compare = request.context.kind == RequestKind::kCompareAndWrite;
+  const auto holds = [&](const BufferSlice& slice) {
+    return slice.length >= request.part_bytes && slice.offset + slice.length <= slice.buffer.size();
+  };
+  if ((!compare && request.context.kind != RequestKind::kWrite) ||
+      uint64_t{request.part_offset} + request.part_bytes > room || request.payload.size() != 1 ||
+      !holds(request.payload[0]) || (compare && !holds(request.compare))) {
+    return Status::InvalidArgument("a part of a block that makes no sense");
+  }
+  return Status::Ok();
+}
+
+// What has to know the blocks it changes before it can be proposed.
+bool Shard::NeedsRead(const ShardRequest& request) {
+  return request.context.kind == RequestKind::kCompareAndWrite || request.part_bytes > 0;
 }
 
 // Whether the request is to be executed; if not, what it is answered.
@@ -159,6 +230,17 @@ bool Shard::SeenAllows(const ShardRequest& request) {
   return allowed;
 }
 
+// What a majority cannot store must not be proposed: it would stand in the way of everything behind
+// it, the deletes that make room included.
+bool Shard::MajorityHasSpace(Nanos now) const {
+  const paxos::Config& config = replica_->config();
+  uint32_t bits = 0;
+  for (size_t i = 0; i < config.members().size(); ++i) {
+    if (leases_->HasSpace(config.members()[i].id.node, now)) bits |= 1u << i;
+  }
+  return config.IsMajority(bits);
+}
+
 void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   if (!ready()) return Answer(request, ShardAnswer::kNotMaster);
   ShardAnswer refusal = ShardAnswer::kBusy;
@@ -167,11 +249,16 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
     AnswerId(request.id, refusal, std::move(repeat));
     return;
   }
+  if (request.op.PayloadPages() > 0 && !MajorityHasSpace(now)) {
+    HYDRA_PROBE("space: a write is refused before it is proposed");
+    return Answer(request, ShardAnswer::kNoSpace,
+                  Status::NoSpace("no majority of the group's stores has space for more data: "
+                                  "unmap blocks, or add capacity"));
+  }
   if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {
     return Answer(request, ShardAnswer::kBusy);
   }
-  const bool compare = request.context.kind == RequestKind::kCompareAndWrite;
-  bool must_wait = compare;
+  bool must_wait = NeedsRead(request);
   Lba lba = 0;
   uint64_t count = 0;
   size_t ranges = 0;
@@ -201,12 +288,12 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   Join(std::move(request), 0, now);
 }
 
-// The lock is held. A compare waits until what it compares with is applied, then reads it.
+// The lock is held. What needs to know its blocks waits until all before it is applied, then reads.
 void Shard::Resolve(uint64_t ticket, Nanos now) {
   const auto found = waiting_.find(ticket);
   if (found == waiting_.end() || !locks_.Holds(ticket) || found->second.reading) return;
   Waiting& waiting = found->second;
-  if (waiting.request.context.kind != RequestKind::kCompareAndWrite) {
+  if (!NeedsRead(waiting.request)) {
     // A plain write that waited: its place is fixed once it joins.
     ShardRequest request = std::move(waiting.request);
     waiting_.erase(found);
@@ -233,25 +320,56 @@ void Shard::Resolve(uint64_t ticket, Nanos now) {
   out_.reads.push_back({options_.group, read, std::move(*job)});
 }
 
-void Shard::Compared(ShardRequest request, const ReadResult& found, Nanos now) {
-  const bool equal = request.compare.length == found.data.size() &&
-                     std::memcmp(request.compare.data(), found.data.data(), found.data.size()) == 0;
-  Outcome outcome;
-  if (!equal) {
-    HYDRA_PROBE("compare-and-write: miscompare");
-    outcome.code = Code::kFailedPrecondition;
-    request.op = Operation{};
-    request.op.kind = OpKind::kOpaque;
-    request.payload.clear();
+// The blocks are known: a compare is decided, a part becomes whole blocks.
+void Shard::Resolved(ShardRequest request, const ReadResult& found, Nanos now) {
+  const bool part = request.part_bytes > 0;
+  const size_t offset = part ? request.part_offset : 0;
+  const size_t length = part ? request.part_bytes : found.data.size();
+  bool equal = true;
+  if (request.context.kind == RequestKind::kCompareAndWrite) {
+    equal = request.compare.length >= length && (part || request.compare.length == length) &&
+            std::memcmp(request.compare.data(), found.data.data() + offset, length) == 0;
+    Outcome outcome;
+    if (!equal) {
+      HYDRA_PROBE("compare-and-write: miscompare");
+      outcome.code = Code::kFailedPrecondition;
+      request.op = Operation{};
+      request.op.kind = OpKind::kOpaque;
+      request.payload.clear();
+    }
+    request.context.outcome = outcome;
   }
-  request.context.outcome = outcome;
+  if (equal && part) Merge(found.data, &request);
   Join(std::move(request), 0, now);
+}
+
+void Shard::Merge(const Buffer& blocks, ShardRequest* request) const {
+  HYDRA_PROBE("a part of a block is merged");
+  Buffer merged = Buffer::Allocate(blocks.size());
+  std::memcpy(merged.data(), blocks.data(), blocks.size());
+  std::memcpy(merged.data() + request->part_offset, request->payload[0].data(),
+              request->part_bytes);
+  const size_t block = size_t{block_pages_} * kPageSize;
+  request->op.crcs.clear();
+  for (size_t i = 0; i < blocks.size(); i += block) {
+    request->op.crcs.push_back(Crc32c(merged.data() + i, block));
+  }
+  request->payload.clear();
+  request->payload.push_back({merged, 0, blocks.size()});
 }
 
 // Gives the request a place in the entry being built, and decides it.
 void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
   // What was built before has to be proposed first: the order of decisions is that of the log.
   if (held_ != nullptr) return Answer(request, ShardAnswer::kBusy);
+  // A compare-and-write has waited for its read: meanwhile it may have been repeated and done, or
+  // its session have ended.
+  ShardAnswer refusal = ShardAnswer::kBusy;
+  Outcome repeat;
+  if (!Decide(request, &refusal, &repeat)) {
+    AnswerId(request.id, refusal, std::move(repeat));
+    return;
+  }
   // A session's id is its entry's instance: it comes alone, so that nothing else depends on it.
   const bool alone = request.context.kind == RequestKind::kOpenSession;
   if (alone && !builder_.empty() && !FlushBuilder(now)) {
@@ -271,8 +389,6 @@ void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
     time_told_ = now;
     decided_.Advance(building_interval_);
     // Time alone may have ended the session.
-    ShardAnswer refusal = ShardAnswer::kBusy;
-    Outcome repeat;
     if (!Decide(request, &refusal, &repeat)) {
       HYDRA_PROBE("session: expired by the entry's own interval");
       AnswerId(request.id, refusal, std::move(repeat));
@@ -303,7 +419,6 @@ bool Shard::FlushBuilder(Nanos now) {
     building_payload_.clear();
     held_proposed_ = std::move(building_);
     building_.clear();
-    building_ranges_.clear();
   }
   auto meta = MetaOf(held_->entry, 0);
   HYDRA_CHECK(meta.ok());
@@ -326,6 +441,7 @@ bool Shard::FlushBuilder(Nanos now) {
       ApplyToSessions(&decided_, *context, *instance, 0);
     }
   }
+  building_ranges_.clear();
   proposed_[*instance] = std::move(held_proposed_);
   held_proposed_.clear();
   held_.reset();
@@ -381,7 +497,7 @@ void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
     } else if (!SeenAllows(request)) {
       Answer(request, ShardAnswer::kStale);
     } else {
-      Compared(std::move(request), *result, now);
+      Resolved(std::move(request), *result, now);
     }
     ReleaseLock(lock, now);
     return;

@@ -22,8 +22,9 @@ void Shard::Send(const paxos::MemberId& to, paxos::MessageBody body) {
 bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
                        Instance instance) const {
   if (meta.kind == paxos::EntryKind::kNoop) {
-    return body == nullptr &&
-           meta.digest == (meta.fence == Ballot{} ? 0 : paxos::FenceEntry(meta.fence).digest);
+    const uint64_t digest =
+        meta.fence == Ballot{} ? 0 : paxos::FenceEntry(meta.fence, meta.fence_config).digest;
+    return body == nullptr && meta.digest == digest;
   }
   if (body == nullptr) return false;
   const auto& entry = static_cast<const EntryBody*>(body.get())->entry;
@@ -31,6 +32,13 @@ bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
   const auto actual = MetaOf(entry, instance);
   if (!actual.ok() || actual->kind != meta.kind || actual->digest != meta.digest) return false;
   return meta.kind != paxos::EntryKind::kConfig || (meta.config && *actual->config == *meta.config);
+}
+
+// The same where only the digest is known: equal digests mean equal entries.
+bool Shard::BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const {
+  if (body == nullptr) return false;
+  const auto meta = MetaOf(static_cast<const EntryBody*>(body.get())->entry, instance);
+  return meta.ok() && meta->digest == digest && BodyIsGood(*meta, body, instance);
 }
 
 // --- The log ------------------------------------------------------------------------------------
@@ -43,8 +51,10 @@ void Shard::Serve(const paxos::ServeCatchUp& serve) {
   reply.commit = serve.commit;
   reply.truncated = info->truncated;
   size_t bytes = 0;
+  // Entries are applied as soon as they are queued, but what the log says of an instance that is
+  // not durable yet is what stood there before: perhaps another value, which was never chosen.
   const Instance end =
-      std::min<Instance>(replica_->applied(), serve.request.from + serve.request.held.size() - 1);
+      std::min<Instance>(info->stable, serve.request.from + serve.request.held.size() - 1);
   for (Instance i = serve.request.from; i <= end && i > info->truncated; ++i) {
     const paxos::CatchUp::Held& held = serve.request.held[i - serve.request.from];
     const auto record = engine_->ReadLogRecord(options_.group, i);
@@ -137,7 +147,7 @@ void Shard::Serve(const paxos::ServeInstall& serve) {
 void Shard::TakePiece(const paxos::InstallChunk& chunk) {
   install_->body = std::static_pointer_cast<const InstallBody>(chunk.body);
   const auto info = engine_->Info(options_.group);
-  if (!info.ok() || install_->body == nullptr) return;
+  HYDRA_CHECK(info.ok() && install_->body != nullptr);  // Step saw to it
   const bool fresh = !info->installing || info->install.restart || chunk.cursor.empty() ||
                      info->install.mode != install_->body->piece.chunk.mode;
   install_->queued = fresh ? InstallWork::Step::kBegin : InstallWork::Step::kChunk;
@@ -216,7 +226,7 @@ void Shard::InstallStepDone(Nanos now) {
   work = {};
   accepted_.erase(accepted_.begin(), accepted_.upper_bound(at));
   replica_->Installed(at, state_.config(), state_.fence(), now);
-  OnConfigApplied(now);
+  OnConfigApplied();
 }
 
 }  // namespace hydra

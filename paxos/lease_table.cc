@@ -22,7 +22,7 @@ constexpr size_t kMaxProcesses = 64;  // of one peer that are remembered
 
 }  // namespace
 
-LeaseTable::LeaseTable(const Options& options) : options_(options) {
+LeaseTable::LeaseTable(const Options& options) : options_(options), longest_grant_(options.lease) {
   HYDRA_CHECK(options.node != 0 && options.boot != 0);
   HYDRA_CHECK(options.interval > 0 && options.lease >= 2 * options.interval);
 }
@@ -35,8 +35,11 @@ void LeaseTable::SetPeers(const std::vector<NodeId>& peers, Nanos now) {
     peers_.emplace(node, std::move(peer));
   }
   // What was granted to a peer that is no longer one still binds; it is dropped when it ran out.
+  // And a notice must not get lost: with the next lease the peer would count on what was taken
+  // back.
   std::erase_if(peers_, [&](const auto& peer) {
     return std::find(peers.begin(), peers.end(), peer.first) == peers.end() &&
+           peer.second.notices.empty() &&
            std::all_of(peer.second.granted.begin(), peer.second.granted.end(),
                        [now](const auto& grant) { return grant.second <= now; });
   });
@@ -68,6 +71,7 @@ void LeaseTable::Tick(Nanos now, std::vector<Heartbeat>* out) {
     message.lease = options_.lease;
     message.store = options_.store;
     message.durable_batch = durable_batch_;
+    message.full = full_;
     FillNotices(&peer, &message);
     peer.sent.emplace(message.sequence, now);
     if (peer.sent.size() > kMaxUnanswered) peer.sent.erase(peer.sent.begin());
@@ -115,10 +119,11 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now,
   reply.asker_boot = in.boot;
   reply.store = options_.store;
   reply.durable_batch = durable_batch_;
+  reply.full = full_;
   if (!grant) {
     // Granted only to the process that is known as the peer's: replicas rely on that.
   } else if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
-    reply.lease = std::min(in.lease, options_.lease);
+    reply.lease = std::min({in.lease, options_.lease, longest_grant_});
     Grant(peer, in.boot, now + reply.lease);
   } else {
     HYDRA_PROBE("lease: a restarted node grants nothing yet");
@@ -144,6 +149,7 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
   peer.heard = now;
   peer.heard_before = peer.next_sequence;
   peer.durable_batch = std::max(peer.durable_batch, in.durable_batch);
+  peer.full = in.full;
 
   for (const Notice& notice : in.notices) {
     if (notice.sequence <= peer.seen_notice) continue;
@@ -204,15 +210,19 @@ bool LeaseTable::Alive(NodeId peer, Nanos now) const {
          now < found->second.heard + options_.dead_after;
 }
 
+bool LeaseTable::HasSpace(NodeId peer, Nanos now) const {
+  if (peer == options_.node) return !full_;
+  return Alive(peer, now) && !peers_.at(peer).full;
+}
+
 uint64_t LeaseTable::BootOf(NodeId peer) const {
   const auto found = peers_.find(peer);
   return found == peers_.end() ? 0 : found->second.boot;
 }
 
 void LeaseTable::Notify(NodeId node, GroupId group, Notice::Kind kind, const Ballot& ballot) {
-  const auto found = peers_.find(node);
-  if (found == peers_.end()) return;
-  Peer& peer = found->second;
+  if (node == options_.node) return;
+  Peer& peer = peers_[node];
   Notice& notice = peer.notices[{group, kind}];
   notice = {++last_notice_, group, kind, ballot};
   peer.last_notice = last_notice_;

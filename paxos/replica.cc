@@ -206,9 +206,9 @@ std::vector<MemberId> Replica::Others() const {
     }
   };
   add(config_);
-  // An open configuration is the last entry.
-  if (!slots_.empty() && slots_.back().meta.kind == EntryKind::kConfig) {
-    add(*slots_.back().meta.config);
+  for (Instance i = commit_ + 1; i <= last(); ++i) {
+    const Slot* slot = Find(i);
+    if (slot->meta.kind == EntryKind::kConfig) add(*slot->meta.config);
   }
   return others;
 }

@@ -179,7 +179,11 @@ class Replica {
   bool suspect() const { return suspect_; }
   bool IsVoter() const { return !suspect_ && config_.IsVoter(options_.self); }
   const ReplicaOptions& options() const { return options_; }
-  bool changing_members() const { return config_waiting_.has_value() || config_at_ != 0; }
+  // From when a change of members is asked for until it is settled.
+  bool changing_members() const { return config_waiting_ || config_at_ != 0 || !settled(); }
+  // An entry above the newest configuration is chosen: whatever is lost now, a majority of that
+  // configuration can prove that it is in force (docs/consensus.md, 7).
+  bool settled() const { return config_.instance() == 0 || commit_ > config_.instance(); }
   // Applied instance a peer reported last, for promoting learners; 0 if not master.
   Instance PeerApplied(const MemberId& id) const;
 
@@ -276,10 +280,17 @@ class Replica {
   void CheckPromises(Nanos now);
   bool HavePromiseQuorum() const;
   // Configurations that may be chosen above what is known: of each instance's best entry.
+  template <typename F>
+  void ForEachOpen(F&& f) const;
   std::vector<Config> OpenConfigs() const;
+  bool IsProven(const Config& config) const;
+  // The instance of the last of them that is proven; 0 if none is.
+  Instance LastProven(const std::vector<Config>& open) const;
   std::vector<MemberId> PrepareTargets() const;
   Instance HighestPromisedCommit(MemberId* holder) const;
   void Decide(Nanos now);
+  void LearnUpTo(Instance instance, Nanos now);
+  bool DecideUpTo(Instance highest);
   void ChooseBest(Instance instance, const Ballot& fence, Reproposal* out) const;
   void AskForBodies(Nanos now);
   void On(const FetchBody& m, const Message& in, Nanos now);

@@ -58,12 +58,17 @@ void Replica::On(const PreVoteReply& m, const Message& in, Nanos now) {
   highest_round_ = std::max(highest_round_, m.promised.round);
   if (mode_ != Mode::kPreVoting || m.ballot != ballot_ || !m.granted) return;
   pre_votes_.insert(in.from);
-  uint32_t bits = 0;
-  for (const MemberId& id : pre_votes_) {
-    const int index = config_.IndexOf(id);
-    if (index >= 0) bits |= 1u << index;
-  }
-  if (config_.IsMajority(bits)) StartPrepare(now, {});
+  const auto majority = [&](const Config& config) {
+    uint32_t bits = 0;
+    for (const MemberId& id : pre_votes_) {
+      const int index = config.IndexOf(id);
+      if (index >= 0) bits |= 1u << index;
+    }
+    return config.IsMajority(bits);
+  };
+  // A configuration above may be in force already; promises will tell.
+  const std::vector<Config> open = OpenConfigs();
+  if (majority(config_) || std::any_of(open.begin(), open.end(), majority)) StartPrepare(now, {});
 }
 
 void Replica::StartPrepare(Nanos now, const Ballot& released) {
@@ -193,28 +198,58 @@ void Replica::On(const Reject& m, const Message& in, Nanos now) {
   }
 }
 
-// The configurations of open instances that this candidate knows of, by the best entry of each.
-std::vector<Config> Replica::OpenConfigs() const {
-  std::map<Instance, std::pair<Ballot, const EntryMeta*>> best;
-  const auto add = [&](Instance instance, const Ballot& ballot, const EntryMeta& meta) {
-    if (instance <= commit_ || ballot < fence_) return;
-    auto& slot = best[instance];
-    if (slot.second == nullptr || ballot > slot.first) slot = {ballot, &meta};
-  };
+// Calls f(instance, ballot, meta) for every acceptance above commit_ that this candidate knows of.
+template <typename F>
+void Replica::ForEachOpen(F&& f) const {
   for (Instance i = commit_ + 1; i <= last(); ++i) {
     const Slot* slot = Find(i);
-    if (slot->ballot != Ballot{}) add(i, slot->ballot, slot->meta);
+    if (slot->ballot != Ballot{}) f(i, slot->ballot, slot->meta);
   }
   for (const auto& [id, promise] : promises_) {
     for (const PromisedEntry& entry : promise.entries) {
-      add(entry.instance, entry.ballot, entry.meta);
+      if (entry.instance > commit_) f(entry.instance, entry.ballot, entry.meta);
     }
   }
+}
+
+// The configurations of open instances that this candidate knows of, by the best entry of each.
+std::vector<Config> Replica::OpenConfigs() const {
+  std::map<Instance, std::pair<Ballot, const EntryMeta*>> best;
+  ForEachOpen([&](Instance instance, const Ballot& ballot, const EntryMeta& meta) {
+    if (ballot < fence_) return;
+    auto& slot = best[instance];
+    if (slot.second == nullptr || ballot > slot.first) slot = {ballot, &meta};
+  });
   std::vector<Config> configs;
   for (const auto& [instance, entry] : best) {
     if (entry.second->kind == EntryKind::kConfig) configs.push_back(*entry.second->config);
   }
   return configs;
+}
+
+// Whether an open configuration is known to be chosen: who proposed it also proposed above it, in
+// the same ballot, which a master does only afterwards; or a later mastership began with it.
+bool Replica::IsProven(const Config& config) const {
+  std::set<Ballot> proposed_in;
+  std::set<Ballot> gone_on;
+  bool begun_with = false;
+  ForEachOpen([&](Instance instance, const Ballot& ballot, const EntryMeta& meta) {
+    if (instance == config.instance() && meta.kind == EntryKind::kConfig &&
+        *meta.config == config) {
+      proposed_in.insert(ballot);
+    }
+    if (instance > config.instance()) gone_on.insert(ballot);
+    if (meta.fence != Ballot{} && meta.fence_config == config.instance()) begun_with = true;
+  });
+  return begun_with || std::any_of(proposed_in.begin(), proposed_in.end(),
+                                   [&](const Ballot& b) { return gone_on.contains(b); });
+}
+
+Instance Replica::LastProven(const std::vector<Config>& open) const {
+  for (auto it = open.rbegin(); it != open.rend(); ++it) {
+    if (IsProven(*it)) return it->instance();
+  }
+  return 0;
 }
 
 std::vector<MemberId> Replica::PrepareTargets() const {
@@ -231,18 +266,24 @@ std::vector<MemberId> Replica::PrepareTargets() const {
 }
 
 bool Replica::HavePromiseQuorum() const {
-  const auto majority = [&](const Config& config) {
+  if (!self_promised_) return false;
+  const std::vector<Config> open = OpenConfigs();
+  const Instance proven = LastProven(open);
+  const auto agrees = [&](const Config& config) {
     uint32_t bits = 0;
     for (size_t i = 0; i < config.members().size(); ++i) {
       const MemberId& id = config.members()[i].id;
-      if (id == options_.self ? self_promised_ : promises_.contains(id)) bits |= 1u << i;
+      if (id == options_.self || promises_.contains(id)) bits |= 1u << i;
     }
+    // One that was replaced has chosen all it ever will. What that is, is among the promises if
+    // they meet each of its majorities.
+    if (config.instance() < proven) return config.MeetsEveryMajority(bits);
     return config.IsMajority(bits);
   };
-  if (!self_promised_ || !majority(config_)) return false;
+  if (!agrees(config_)) return false;
   // A configuration that may have been chosen also has to agree.
-  for (const Config& config : OpenConfigs()) {
-    if (majority(config)) continue;
+  for (const Config& config : open) {
+    if (agrees(config)) continue;
     HYDRA_PROBE("election: an open configuration needs a majority of its own");
     return false;
   }
@@ -270,7 +311,12 @@ void Replica::CheckPromises(Nanos now) {
     return;
   }
   if (install_.active) return;
-  Decide(now);
+  const Instance proven = LastProven(OpenConfigs());
+  if (proven != 0) {
+    LearnUpTo(proven, now);
+  } else {
+    Decide(now);
+  }
 }
 
 // --- Recovering open instances ------------------------------------------------------------------
@@ -354,6 +400,43 @@ void Replica::Decide(Nanos now) {
   for (const auto& [id, promise] : promises_) {
     if (!promise.entries.empty()) highest = std::max(highest, promise.entries.back().instance);
   }
+  if (DecideUpTo(highest)) {
+    BecomeMaster(now);
+  } else {
+    AskForBodies(now);
+  }
+}
+
+// Everything up to `instance` is chosen, so what would be proposed again is what was chosen. It is
+// taken as such, not proposed: those who could vote for it may be gone.
+void Replica::LearnUpTo(Instance instance, Nanos now) {
+  if (!DecideUpTo(instance)) {
+    AskForBodies(now);
+    return;
+  }
+  HYDRA_PROBE("recovery: a configuration is proven to be chosen");
+  while (mode_ == Mode::kRecovering && commit_ < instance) {
+    Slot& slot = Reach(commit_ + 1);
+    Reproposal& known = reproposals_.at(commit_ + 1);
+    const bool held = slot.ballot != Ballot{} && !slot.faulty &&
+                      slot.meta.digest == known.meta.digest && slot.meta.kind == known.meta.kind;
+    if (!held) {
+      HYDRA_CHECK(known.ballot != Ballot{});
+      slot.ballot = std::max(slot.ballot, known.ballot);
+      slot.meta = std::move(known.meta);
+      slot.body = std::move(known.body);
+      slot.faulty = false;
+      slot.durable = false;
+      AppendAccept(commit_ + 1, slot);
+    }
+    slot.chosen = true;
+    AdvanceCommit();
+  }
+  CheckPromises(now);
+}
+
+// Whether it is known what to propose at each open instance up to `highest`, bodies included.
+bool Replica::DecideUpTo(Instance highest) {
   // What was open may be known as chosen by now.
   reproposals_.erase(reproposals_.begin(), reproposals_.upper_bound(commit_));
   bool complete = true;
@@ -379,11 +462,7 @@ void Replica::Decide(Nanos now) {
     }
     complete = complete && reproposal.decided && reproposal.has_body;
   }
-  if (complete) {
-    BecomeMaster(now);
-  } else {
-    AskForBodies(now);
-  }
+  return complete;
 }
 
 void Replica::AskForBodies(Nanos now) {

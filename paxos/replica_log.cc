@@ -52,7 +52,7 @@ void Replica::ProposeAt(Instance instance, EntryMeta meta, Body body, Nanos now)
 
 void Replica::ProposeNoop(Nanos now) {
   noop_ = next_;
-  ProposeAt(next_, FenceEntry(ballot_), nullptr, now);
+  ProposeAt(next_, FenceEntry(ballot_, config_.instance()), nullptr, now);
 }
 
 // Everything proposed since the last flush goes out in as few messages as the limits allow; all
@@ -143,7 +143,7 @@ void Replica::On(const Accepted& m, const Message& in, Nanos now) {
 Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body body, Nanos now) {
   now_ = std::max(now_, now);
   if (!serving()) return Status::Unavailable("not the master of this group, or not serving yet");
-  if (config_waiting_ || config_at_ != 0) {
+  if (changing_members()) {
     return Status::Busy("a change of members is under way; try again when it is done");
   }
   if (members.size() > kMaxMembers) {
@@ -156,6 +156,12 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
       return Status::InvalidArgument("a node can be a member once");
     }
     if (member.role == Role::kVoter) voters.insert(member.id);
+    const Member* known = config_.FindNode(member.id.node);
+    if (known != nullptr && member.id.incarnation < known->id.incarnation) {
+      return Status::InvalidArgument(
+          fmt::format("node {} is incarnation {} already; one that was replaced does not come back",
+                      member.id.node, known->id.incarnation));
+    }
   }
   if (voters.empty()) return Status::InvalidArgument("a group needs a voter");
   size_t changes = 0;
@@ -165,7 +171,8 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
   for (const MemberId& id : voters) {
     if (config_.IsVoter(id)) continue;
     ++changes;
-    if (PeerApplied(id) + options_.window_instances < commit_) {
+    // One that never said what it has applied may not even exist.
+    if (PeerApplied(id) == 0 || PeerApplied(id) + options_.window_instances < commit_) {
       return Status::FailedPrecondition(
           fmt::format("node {} has not caught up: it has applied {} of {}; try again later",
                       id.node, PeerApplied(id), commit_));
@@ -194,11 +201,13 @@ void Replica::AddPeersOf(const Config& config) {
 }
 
 // A configuration goes out alone: everything below it is chosen (this ballot's no-op included),
-// nothing goes above it before it is chosen itself.
+// nothing goes above it before it is chosen itself. Then a no-op does, so that it is settled soon.
 void Replica::MaybeProposeConfig(Nanos now) {
   if (mode_ != Mode::kMaster) return;
   ProposeRecovered(now);
-  if (!config_waiting_ || config_at_ != 0 || !active_) return;
+  if (config_at_ != 0 || !active_) return;
+  if (!settled() && next_ == config_.instance() + 1) ProposeAt(next_, EntryMeta{}, nullptr, now);
+  if (!config_waiting_) return;
   if (commit_ + 1 != next_ && !HYDRA_SABOTAGE(kConfigWithoutBarrier)) {
     HYDRA_PROBE("config: waits for the entries below");
     return;
@@ -410,7 +419,7 @@ void Replica::On(const CatchUpReply& m, const Message& in, Nanos now) {
   } else {
     catch_up_due_ = now + options_.catch_up_retry;
   }
-  if (mode_ == Mode::kRecovering) CheckPromises(now);
+  CheckPromises(now);  // a candidate may have learned what it lacked
 }
 
 // --- Installing a peer's state ------------------------------------------------------------------

@@ -44,11 +44,17 @@ bool Config::IsMajority(uint32_t bits) const {
   return static_cast<size_t>(std::popcount(bits & voter_mask_)) >= majority();
 }
 
-EntryMeta FenceEntry(const Ballot& ballot) {
+bool Config::MeetsEveryMajority(uint32_t bits) const {
+  return static_cast<size_t>(std::popcount(bits & voter_mask_)) + majority() > voters_;
+}
+
+EntryMeta FenceEntry(const Ballot& ballot, Instance config) {
   EntryMeta meta;
   meta.fence = ballot;
+  meta.fence_config = config;
   // Never 0, which is that of a no-op without one, and in practice no command's.
-  meta.digest = (ballot.round * 0x9e3779b97f4a7c15 + ballot.node) | 1;
+  meta.digest =
+      ((ballot.round * 0x9e3779b97f4a7c15 + ballot.node) * 0x9e3779b97f4a7c15 + config) | 1;
   return meta;
 }
 

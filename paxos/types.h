@@ -50,6 +50,8 @@ class Config {
   uint32_t voter_mask() const { return voter_mask_; }
   // Whether the voters among the members with these bits are a majority.
   bool IsMajority(uint32_t bits) const;
+  // Whether at least one of them is in any majority: what was chosen, one of them accepted.
+  bool MeetsEveryMajority(uint32_t bits) const;
 
   friend bool operator==(const Config&, const Config&) = default;
 
@@ -73,10 +75,11 @@ struct EntryMeta {
   // ballots above it are dead: never chosen, and never to be proposed again, because they were
   // decided upon a log that is no longer the one below them.
   Ballot fence = {};
+  Instance fence_config = 0;  // with a fence: the newest configuration that mastership knew chosen
 };
 
 // The no-op that begins a mastership.
-EntryMeta FenceEntry(const Ballot& ballot);
+EntryMeta FenceEntry(const Ballot& ballot, Instance config);
 
 // The entry itself, which the core passes on and never looks at. Null for a no-op, and where the
 // owner is to take it from its log.

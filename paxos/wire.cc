@@ -148,6 +148,7 @@ void Put(const EntryMeta& from, wire::Entry* to) {
   to->set_bytes(from.bytes);
   to->set_digest(from.digest);
   if (from.fence != Ballot{}) Put(from.fence, to->mutable_fence());
+  to->set_fence_config(from.fence_config);
   if (from.config == nullptr) return;
   wire::Config* config = to->mutable_config();
   config->set_instance(from.config->instance());
@@ -193,6 +194,7 @@ EntryMeta GetMeta(const wire::Entry& from, Decoder* in) {
   meta.bytes = from.bytes();
   meta.digest = from.digest();
   if (from.has_fence()) meta.fence = Get(from.fence());
+  meta.fence_config = from.fence_config();
   if (from.has_fence() && meta.kind != EntryKind::kNoop) in->Fail("a fence that is no no-op");
   if ((meta.kind == EntryKind::kConfig) != from.has_config()) {
     in->Fail("an entry whose kind and configuration disagree");
@@ -523,6 +525,7 @@ void EncodeHeartbeat(const Heartbeat& heartbeat, std::string* bytes) {
   out.set_store(heartbeat.store);
   out.set_asker_boot(heartbeat.asker_boot);
   out.set_durable_batch(heartbeat.durable_batch);
+  out.set_full(heartbeat.full);
   HYDRA_CHECK(out.AppendToString(bytes));
 }
 
@@ -563,6 +566,7 @@ Result<Heartbeat> DecodeHeartbeat(std::string_view bytes) {
   heartbeat.store = in.store();
   heartbeat.asker_boot = in.asker_boot();
   heartbeat.durable_batch = in.durable_batch();
+  heartbeat.full = in.full();
   return heartbeat;
 }
 

@@ -47,11 +47,12 @@ Result<FioResult> FioSequentialDsync(const std::string& file, uint64_t file_byte
       "write");
 }
 
-Result<FioResult> FioRandomRead(const std::string& file, uint64_t file_bytes, uint64_t reads) {
-  return RunFio({"--filename=" + file, fmt::format("--size={}", file_bytes),
-                 fmt::format("--io_size={}", reads * kPageSize), fmt::format("--bs={}", kPageSize),
-                 "--rw=randread", "--norandommap=1"},
-                "read");
+Result<FioResult> FioRandomRead(const std::vector<std::string>& files, uint64_t reads) {
+  return RunFio(
+      {fmt::format("--filename={}", fmt::join(files, ":")), "--readonly", "--allow_file_create=0",
+       "--file_service_type=random", fmt::format("--io_size={}", reads * kPageSize),
+       fmt::format("--bs={}", kPageSize), "--rw=randread", "--norandommap=1"},
+      "read");
 }
 
 }  // namespace hydra::bench

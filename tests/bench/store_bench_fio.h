@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -21,6 +22,7 @@ Result<FioResult> FioSequentialDsync(const std::string& file, uint64_t file_byte
                                      uint64_t block_bytes);
 
 // `reads` random 4 KiB reads of `file`.
-Result<FioResult> FioRandomRead(const std::string& file, uint64_t file_bytes, uint64_t reads);
+// From files of equal length, in no order; they are not changed.
+Result<FioResult> FioRandomRead(const std::vector<std::string>& files, uint64_t reads);
 
 }  // namespace hydra::bench

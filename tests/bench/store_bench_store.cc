@@ -3,6 +3,7 @@
 // Figures about a store full of data: recovery, read_qd1 and memory. All but the recovery without
 // a checkpoint share one store (BuildMappedStore).
 #include <algorithm>
+#include <filesystem>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -123,6 +124,16 @@ Status MeasureCleanOpen(BenchContext* context, std::vector<Row>* rows) {
   return Status::Ok();
 }
 
+Result<std::vector<std::string>> UsedSegments(const std::string& directory) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".seg") files.push_back(entry.path());
+  }
+  if (error || files.empty()) return Status::NotFound("no segment in " + directory);
+  return files;
+}
+
 // Brings all map rows into LevelDB's and the kernel's caches.
 Status WarmMap(Engine* engine, uint64_t blocks) {
   std::string cursor;
@@ -172,8 +183,8 @@ Status MeasureRead(BenchContext* context, std::vector<Row>* rows) {
   const uint64_t blocks = MappedStoreBlocks(*context);
   const uint64_t reads = context->Count(30'000, 6'000);
   const std::string segments = context->mapped_store + "/segments";
-  const std::string file = context->dir + "/fio-read";
-  HYDRA_RETURN_IF_ERROR(LayOutFile(file, blocks * kPageSize));
+  // The same files: others might lie in a faster place, or in a cache below this machine.
+  HYDRA_ASSIGN_OR_RETURN(const std::vector<std::string> files, UsedSegments(segments));
   {
     const Driver::Options options = DefaultOptions(*context, context->mapped_store);
     HYDRA_ASSIGN_OR_RETURN(auto engine, Engine::Open(options.engine));
@@ -186,20 +197,20 @@ Status MeasureRead(BenchContext* context, std::vector<Row>* rows) {
       HYDRA_ASSIGN_OR_RETURN(const double seconds, TimeReads(engine.get(), blocks, reads, &rng));
       HYDRA_ASSIGN_OR_RETURN(const IoCounters after, SelfIo());
       device_reads += (after - before).read_bytes;
-      HYDRA_ASSIGN_OR_RETURN(const FioResult fio, FioRandomRead(file, blocks * kPageSize, reads));
+      HYDRA_ASSIGN_OR_RETURN(const FioResult fio, FioRandomRead(files, reads));
       row.hydra.Add(static_cast<double>(reads) / seconds);
       row.fio.Add(fio.iops);
       Progress("read_qd1 round {}: hydra {:.0f}, fio {:.0f} IOPS", round + 1,
                row.hydra.values.back(), fio.iops);
     }
-    row.Note("data set", fmt::format("{} MiB, fio's file as large", blocks * kPageSize / kMiB));
+    row.Note("data set",
+             fmt::format("{} MiB; fio reads the same files", blocks * kPageSize / kMiB));
     row.Note("page cache", "segment files dropped before each round; map rows warmed by a scan");
     row.Note("read from the device per block",
              fmt::format("{:.0f} bytes", static_cast<double>(device_reads) /
                                              static_cast<double>(reads * context->rounds)));
     HYDRA_RETURN_IF_ERROR(engine->Close());
   }
-  RemoveAll(file);
   rows->push_back(std::move(row));
   return Status::Ok();
 }

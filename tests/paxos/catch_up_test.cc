@@ -229,7 +229,7 @@ TEST(Install, BringsTheConfiguration) {
   for (const int i : {1, 2, 4}) c.Truncate(i, 3);
   c.Heal(3);
   c.Pass(2 * kSecond, true);
-  EXPECT_EQ(c.Log(3), "n {1 2 3 4l} a");
+  EXPECT_EQ(c.Log(3), "n {1 2 3 4l} n a");
   EXPECT_EQ(c[3].config(), c[1].config());
 }
 

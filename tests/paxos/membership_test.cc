@@ -31,8 +31,8 @@ TEST(Members, ALearnerIsAddedCatchesUpAndIsPromoted) {
   EXPECT_EQ(c[1].config().voters(), 3u);
   EXPECT_FALSE(c[4].IsVoter());
   c.Pass(kSecond, true);
-  EXPECT_EQ(c.Log(4), "n a b {1 2 3 4l}");
-  EXPECT_EQ(c[1].PeerApplied(c.Id(4)), 4u);
+  EXPECT_EQ(c.Log(4), "n a b {1 2 3 4l} n");
+  EXPECT_EQ(c[1].PeerApplied(c.Id(4)), 5u);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Voter(4)}));
   c.Settle();
   c.Pass(100 * kMs, true);
@@ -70,6 +70,29 @@ TEST(Members, ALearnerThatIsFarBehindIsNotPromoted) {
               Code::kFailedPrecondition);
 }
 
+TEST(Members, ALearnerThatWasNeverHeardOfIsNotPromoted) {
+  Cluster c(Spare(4, 3));
+  Begin(&c);
+  c.Cut(4);
+  ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
+  c.Settle();
+  c.Pass(kSecond, true);
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Voter(4)}),
+              Code::kFailedPrecondition);
+  c.Heal(4);
+  c.Pass(kSecond, true);
+  EXPECT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Voter(4)}));
+}
+
+TEST(Members, AnIncarnationThatWasReplacedDoesNotComeBack) {
+  Cluster c(3);
+  Begin(&c);
+  ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 2}, Role::kLearner}}));
+  c.Settle();
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 1}, Role::kLearner}}),
+              Code::kInvalidArgument);
+}
+
 TEST(Members, OneChangeAtATimeOfOneVoter) {
   Cluster c(Spare(5, 3));
   Begin(&c);
@@ -102,8 +125,10 @@ TEST(Members, AConfigurationIsABarrier) {
   c.Deliver("1>2 Accept");
   c.Deliver("2>1 Accepted");
   EXPECT_OK(c.Propose(1, "b").status());
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2)}), Code::kBusy);  // not settled yet
   c.Settle();
-  EXPECT_EQ(c.Log(1), "n a {1 2 3 4l} b");
+  EXPECT_EQ(c.Log(1), "n a {1 2 3 4l} n b");
+  EXPECT_TRUE(c[1].settled());
 }
 
 // Master 1 has proposed to make node 4 a voter, and died; only node 2 knows.
@@ -132,7 +157,7 @@ TEST(Members, ACandidateThatFindsAnOpenConfigurationNeedsItsMajorityToo) {
   c.Settle();
   EXPECT_TRUE(c[2].serving());
   EXPECT_EQ(c[2].config().voters(), 4u);
-  EXPECT_EQ(c.Log(2), "n {1 2 3 4l} {1 2 3 4} n");
+  EXPECT_EQ(c.Log(2), "n {1 2 3 4l} n {1 2 3 4} n");
 }
 
 TEST(Members, ACandidateThatLearnsOfAnOpenConfigurationFromAPromiseNeedsItsMajorityToo) {
@@ -149,25 +174,24 @@ TEST(Members, ACandidateThatLearnsOfAnOpenConfigurationFromAPromiseNeedsItsMajor
   EXPECT_EQ(c[3].config().voters(), 4u);
 }
 
-// Entries above a configuration say that it was chosen, but the new master does not know it.
-TEST(Members, EntriesAboveAnOpenConfigurationAreProposedAgainAfterIt) {
+// Only who proposed a configuration and saw it chosen goes on above it in the same ballot.
+TEST(Members, AnEntryAboveAnOpenConfigurationProvesItChosen) {
   Cluster c(Spare(4, 3));
   Begin(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
   c.Pass(kSecond, true);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(2), c.Voter(1), c.Learner(4)}));  // without node 3
-  c.Deliver("1>2 Accept (1,1) commit 2: 3c");
+  c.Deliver("1>2 Accept (1,1) commit 3: 4c");
   c.Deliver("2>1 Accepted");
   ASSERT_EQ(c[1].config().voters(), 2u);
   ASSERT_OK(c.Propose(1, "a").status());
-  ASSERT_OK(c.Propose(1, "b").status());
-  // Node 2 takes both, but has not heard that the configuration is chosen.
-  Message first = c.Copy("1>2 Accept (1,1) commit 3: 4");
-  Message second = c.Copy("1>2 Accept (1,1) commit 3: 5");
+  // Node 2 takes what is above, but has not heard that the configuration is chosen.
+  Message first = c.Copy("1>2 Accept (1,1) commit 4: 5");
+  Message second = c.Copy("1>2 Accept (1,1) commit 4: 6");
   for (Message* message : {&first, &second}) {
     Accept accept = std::get<Accept>(message->body);
-    accept.commit = 2;
+    accept.commit = 3;
     message->body = accept;
   }
   c.Drop("");
@@ -177,15 +201,114 @@ TEST(Members, EntriesAboveAnOpenConfigurationAreProposedAgainAfterIt) {
   c.Restart(1);
   c.Drop("");
   c.Idle(kSecond);
-  ASSERT_EQ(c[2].commit(), 2u);
+  ASSERT_EQ(c[2].commit(), 3u);
   c.Campaign(2);
   for (int i = 0; i < 10 && c[2].mode() != Mode::kMaster; ++i) c.DeliverAll();
   ASSERT_EQ(c[2].mode(), Mode::kMaster);
-  EXPECT_TRUE(c.Has("2>1 Accept (2,2) commit 2: 3c")) << c.Pending();
-  EXPECT_FALSE(c.Has("2>1 Accept (2,2) commit 2: 3c 4"));
+  EXPECT_EQ(c[2].commit(), 4u);
+  EXPECT_TRUE(c.Has("2>1 Accept (2,2) commit 4: 5n 6 7n")) << c.Pending();
   EXPECT_CODE(c.Propose(2, "z").status(), Code::kUnavailable);
   c.Settle();
-  EXPECT_EQ(c.Log(2), "n {1 2 3 4l} {1 2 4l} a b n");
+  EXPECT_EQ(c.Log(2), "n {1 2 3 4l} n {1 2 4l} n a n");
+  EXPECT_TRUE(c[2].serving());
+}
+
+// Two voters became three. Then all lose power, and one of the first two its disk.
+void GrowToThree(Cluster* c) {
+  Begin(c);
+  ASSERT_OK(c->Propose(1, "a").status());
+  ASSERT_OK(c->Reconfigure(1, {c->Voter(1), c->Voter(2), c->Learner(3)}));
+  c->Settle();
+  c->Pass(kSecond, true);
+  ASSERT_OK(c->Reconfigure(1, {c->Voter(1), c->Voter(2), c->Voter(3)}));
+}
+
+void LosePowerAndNodeOne(Cluster* c) {
+  c->Crash(1);
+  c->Drop("");
+  c->Restart(2);
+  c->Restart(3);
+  c->Idle(kSecond);
+}
+
+TEST(Members, ASettledConfigurationSurvivesAPowerLossOfAllAndTheLossOfAMinority) {
+  Cluster c(Spare(3, 2));
+  GrowToThree(&c);
+  c.Settle();
+  c.Pass(100 * kMs, true);
+  ASSERT_TRUE(c[1].settled());
+  LosePowerAndNodeOne(&c);
+  ASSERT_EQ(c[2].config().voters(), 2u);  // what it knows as chosen
+  c.Campaign(2);
+  c.Settle();
+  EXPECT_TRUE(c[2].serving());
+  EXPECT_EQ(c.Log(2), "n a {1 2 3l} n {1 2 3} n n");
+  ASSERT_OK(c.Propose(2, "b").status());
+  c.Settle();
+  c.Pass(100 * kMs, true);
+  EXPECT_EQ(c.Log(3), c.Log(2));
+}
+
+TEST(Members, AnOpenConfigurationThatIsNotProvenNeedsBothMajorities) {
+  Cluster c(Spare(3, 2));
+  GrowToThree(&c);
+  c.Deliver("1>2 Accept");
+  c.Deliver("1>3 Accept");  // all have it, and nobody can know
+  LosePowerAndNodeOne(&c);
+  c.Campaign(2);
+  c.Settle();
+  EXPECT_FALSE(c[2].serving());
+  c.Pass(5 * kSecond, true);
+  EXPECT_EQ(c.Serving(), 0);
+  c.Restart(1);
+  c.Pass(5 * kSecond, true);
+  EXPECT_NE(c.Serving(), 0);
+  EXPECT_EQ(c[2].config().voters(), 3u);
+}
+
+// The candidate has only the configuration; the entry that proves it is with its peer.
+TEST(Members, AProvenConfigurationIsLearnedFromAPromise) {
+  Cluster c(Spare(3, 2));
+  GrowToThree(&c);
+  c.DeliverAll("1>2 Accept");
+  c.DeliverAll("1>3 Accept");
+  c.DeliverAll("2>1 Accepted");
+  c.Drop("1>2");
+  ASSERT_TRUE(c.Has("1>3 Accept (1,1) commit 5: 6")) << c.Pending();
+  c.Deliver("1>3 Accept");
+  LosePowerAndNodeOne(&c);
+  ASSERT_EQ(c[2].last(), 5u);
+  ASSERT_EQ(c[3].last(), 6u);
+  c.Campaign(2);
+  c.Settle();
+  EXPECT_TRUE(c[2].serving());
+  EXPECT_EQ(c.Log(2), "n a {1 2 3l} n {1 2 3} n n");
+}
+
+// The master died as soon as the configuration was chosen; the next one knew that, and went on in
+// its own ballot.
+TEST(Members, AConfigurationIsProvenByTheMastershipThatBeganWithIt) {
+  Cluster c(Spare(3, 2));
+  GrowToThree(&c);
+  c.DeliverAll("1>2 Accept");
+  c.DeliverAll("1>3 Accept");
+  c.DeliverAll("2>1 Accepted");
+  c.Drop("1>3");
+  Message told = c.Copy("1>2 Accept (1,1) commit 5: 6");
+  c.Drop("");
+  c.Inject({told.group, told.from, told.to, told.boot, Beat{{1, 1}, 5, 0}});
+  c.DeliverAll();
+  c.Drop("");
+  ASSERT_EQ(c[2].config().voters(), 3u);
+  c.Crash(1);
+  c.Idle(kSecond);
+  c.Campaign(2);
+  c.Settle();
+  ASSERT_TRUE(c[2].serving());
+  LosePowerAndNodeOne(&c);
+  ASSERT_EQ(c[2].config().voters(), 2u);
+  c.Campaign(2);
+  c.Settle();
   EXPECT_TRUE(c[2].serving());
 }
 
@@ -229,7 +352,11 @@ TEST(Members, ACandidateThatLearnsOfItsRemovalGivesUp) {
   Begin(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
-  c.Settle();  // chosen, and node 1 alone knows
+  c.DeliverAll("1>");
+  c.DeliverAll("2>1 Accepted");
+  c.DeliverAll("3>1 Accepted");
+  c.Drop("");  // chosen, and node 1 alone knows
+  ASSERT_EQ(c[1].config().voters(), 3u);
   ASSERT_EQ(c[2].config().voters(), 4u);
   c.Heal(4);
   c.Inject({7, c.Id(4), c.Id(1), 1, CatchUp{2, {{}}}});
@@ -284,7 +411,7 @@ TEST(Members, AGroupGrowsFromOneToThreeAndShrinksAgain) {
   EXPECT_TRUE(c[1].serving());
   ASSERT_OK(c.Propose(1, "b").status());
   c.Settle();
-  EXPECT_TRUE(c.Log(1).ends_with("{1} b")) << c.Log(1);
+  EXPECT_TRUE(c.Log(1).ends_with("{1} n b")) << c.Log(1);
 }
 
 TEST(Members, AReplacedNodeComesBackUnderANewIncarnation) {
@@ -297,7 +424,7 @@ TEST(Members, AReplacedNodeComesBackUnderANewIncarnation) {
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Learner(3)}));  // the new one learns
   c.Restart(3);
   c.Pass(kSecond, true);
-  EXPECT_EQ(c.Log(3), "n a {1 2 3l}");
+  EXPECT_EQ(c.Log(3), "n a {1 2 3l} n");
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
   c.Pass(kSecond, true);
   EXPECT_TRUE(c[3].IsVoter());

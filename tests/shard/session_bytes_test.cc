@@ -138,29 +138,34 @@ TEST(SessionBytes, WhatNoTableCanHoldIsRefused) {
       {Table(now, 9, 1, Session(9, 1) + Varints({0}) + "\x01" + Varints({14, 7, 0})), "code"},
       {Table(now, 9, 1, Session(9, 1) + Varints({0, 1, 0, 7, 257}) + std::string(257, 'x')),
        "detail"},
-      {Table(now, 9, 1, Session(9, SessionTable::kMaxOutcomes + 1)), "slots"},
+      {Table(now, 9, 1, Session(9, 2) + Slot(0)), "fewer slots than it says"},
   };
   for (const auto& [bytes, what] : bad) {
     EXPECT_CODE(DecodeStatus(bytes), Code::kCorruption) << what;
   }
 }
 
-TEST(SessionBytes, TablesBeyondTheLimitsAreRefusedAndThoseAtThemAreNot) {
+TEST(SessionBytes, MoreSessionsThanTheLimitAreRefused) {
   std::string sessions;
   for (size_t i = 0; i < SessionTable::kMaxSessions; ++i) sessions += Session(1, 0);
   EXPECT_OK(DecodeStatus(Table(0, 9999, SessionTable::kMaxSessions, sessions)));
   sessions += Session(1, 0);
   EXPECT_CODE(DecodeStatus(Table(0, 9999, SessionTable::kMaxSessions + 1, sessions)),
               Code::kCorruption);
+}
 
-  std::string full = Session(1, SessionTable::kMaxOutcomes) + Slot(0);
-  for (size_t i = 1; i < SessionTable::kMaxOutcomes; ++i) full += Slot(1);
-  constexpr size_t kEach = SessionTable::kMaxOutcomes - SessionTable::kGuaranteedOutcomes;
-  constexpr size_t kFit = SessionTable::kSharedOutcomes / kEach;
+// Outcomes of what was executed are kept even beyond the limits, and have to survive a restart.
+TEST(SessionBytes, MoreOutcomesThanTheLimitsAllowComeBack) {
+  std::string full = Session(1, SessionTable::kMaxOutcomes + 1) + Slot(0);
+  for (size_t i = 0; i < SessionTable::kMaxOutcomes; ++i) full += Slot(1);
+  constexpr size_t kEach = SessionTable::kMaxOutcomes + 1 - SessionTable::kGuaranteedOutcomes;
+  constexpr size_t kTooMany = SessionTable::kSharedOutcomes / kEach + 1;
   std::string greedy;
-  for (size_t i = 0; i < kFit; ++i) greedy += full;
-  EXPECT_OK(DecodeStatus(Table(0, 9999, kFit, greedy)));
-  EXPECT_CODE(DecodeStatus(Table(0, 9999, kFit + 1, greedy + full)), Code::kCorruption);
+  for (size_t i = 0; i < kTooMany; ++i) greedy += full;
+  const auto table = SessionTable::Decode(AsBytes(Table(0, 9999, kTooMany, greedy)));
+  ASSERT_OK(table.status());
+  EXPECT_EQ(table->outcomes(), kTooMany * (SessionTable::kMaxOutcomes + 1));
+  EXPECT_EQ(table->Look({1, 5000, 1, 0}).decision, Decision::kWindowFull);
 }
 
 }  // namespace

@@ -357,6 +357,21 @@ TEST_F(Sessions, AFullWindowRefusesNewRequestsAndStillAnswersRepeats) {
   EXPECT_EQ(Run(id, 2001, 2), Decision::kWindowFull);
 }
 
+TEST_F(Sessions, WhatWasExecutedInSpiteOfTheTableIsKeptWhereItCanBe) {
+  const Instance id = Open();
+  Fill(id, SessionTable::kMaxOutcomes);
+  table_.Keep(id, 2000, OutcomeFor(2000));
+  EXPECT_EQ(table_.outcomes(), SessionTable::kMaxOutcomes + 1);
+  EXPECT_EQ(Run(id, 2000), Decision::kRepeat);
+  const std::string before = table_.Encode();
+  table_.Keep(id, 2000, OutcomeFor(7));   // the first outcome stands
+  table_.Keep(id + 1, 1, OutcomeFor(1));  // no such session
+  EXPECT_EQ(table_.Encode(), before);
+  ASSERT_TRUE(table_.Touch(id, 5));
+  table_.Keep(id, 4, OutcomeFor(4));  // nobody will ask
+  EXPECT_EQ(Run(id, 4), Decision::kForgotten);
+}
+
 TEST_F(Sessions, GreedySessionsCannotTakeWhatAnotherNeedsToGoOn) {
   constexpr size_t kEach = SessionTable::kMaxOutcomes - SessionTable::kGuaranteedOutcomes;
   const Instance modest = Open();

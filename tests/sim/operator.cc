@@ -52,18 +52,13 @@ void Operator::NoteConfig(GroupId group, const paxos::Config& config) {
       complete.insert(member.id.node);
     }
   }
-  // As long as only a minority knows that it is chosen, the others need a majority of the former
-  // one to find out: both are in force.
-  size_t knowing = 0;
-  for (const paxos::Member& member : config.members()) {
+  // Until it is settled, the others may need a majority of the former one to find out that it is
+  // chosen: both are in force.
+  const auto settled = [&](const paxos::Member& member) {
     Shard* shard = cluster_->shard(member.id.node, group);
-    if (member.role == paxos::Role::kVoter && shard != nullptr &&
-        shard->replica().options().self == member.id &&
-        shard->replica().applied() >= config.instance()) {
-      ++knowing;
-    }
-  }
-  if (knowing < config.majority()) return;
+    return shard != nullptr && shard->replica().config() == config && shard->replica().settled();
+  };
+  if (std::none_of(config.members().begin(), config.members().end(), settled)) return;
   if (config.instance() > noted_[group]) {
     noted_[group] = config.instance();
     ++changes_;

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/catalogue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "base/coding.h"
+#include "base/crc32c.h"
+
+namespace hydra {
+namespace {
+
+constexpr uint32_t kMagic = 0x31435948;  // "HYC1"
+constexpr size_t kHeadBytes = 12;
+constexpr uint32_t kDefaultBlock = 4096;
+constexpr uint32_t kDefaultShards = 4;
+constexpr uint32_t kDefaultReplicas = 3;
+
+bool NameIsGood(const std::string& name) {
+  if (name.empty() || name.size() > kMaxVolumeName || name[0] == '-' || name[0] == '.')
+    return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+  });
+}
+
+Status CheckSize(uint64_t bytes, uint32_t block) {
+  if (bytes == 0 || bytes % block != 0 || bytes > kMaxVolumeBytes) {
+    return Status::InvalidArgument(
+        fmt::format("a size of {} bytes: it must be a multiple of the block size ({}), above 0 and "
+                    "at most 1 PiB",
+                    bytes, block));
+  }
+  return Status::Ok();
+}
+
+rpc::CatalogueVolume* Find(rpc::Catalogue* catalogue, const std::string& name) {
+  return const_cast<rpc::CatalogueVolume*>(FindVolume(*catalogue, name));
+}
+
+Status NoSuchVolume(const std::string& name) {
+  return Status::NotFound(
+      fmt::format("there is no volume '{}'; `hydractl volume list` shows what there is", name));
+}
+
+}  // namespace
+
+// --- Bytes --------------------------------------------------------------------------------------
+
+Result<Buffer> EncodeCatalogue(const rpc::Catalogue& catalogue) {
+  std::string bytes;
+  catalogue.SerializeToString(&bytes);
+  if (kHeadBytes + bytes.size() > size_t{kCatalogueBlocks} * kPageSize) {
+    return Status::NoSpace("the catalogue is full; delete volumes that are not needed");
+  }
+  Buffer buffer = Buffer::Allocate(kHeadBytes + bytes.size());
+  EncodeFixed32(buffer.data(), kMagic);
+  EncodeFixed32(buffer.data() + 4, static_cast<uint32_t>(bytes.size()));
+  EncodeFixed32(buffer.data() + 8, Crc32c(AsBytes(bytes)));
+  std::memcpy(buffer.data() + kHeadBytes, bytes.data(), bytes.size());
+  return buffer;
+}
+
+Result<uint32_t> CatalogueBlocks(std::span<const uint8_t> first_block) {
+  if (first_block.size() < kHeadBytes) return Status::Corruption("the catalogue is cut");
+  const uint32_t magic = DecodeFixed32(first_block.data());
+  if (magic == 0) return uint32_t{0};
+  const size_t bytes = kHeadBytes + DecodeFixed32(first_block.data() + 4);
+  if (magic != kMagic || bytes > size_t{kCatalogueBlocks} * kPageSize) {
+    return Status::Corruption("group 0 holds something else than a catalogue");
+  }
+  return static_cast<uint32_t>((bytes + kPageSize - 1) / kPageSize);
+}
+
+Result<rpc::Catalogue> DecodeCatalogue(std::span<const uint8_t> blocks) {
+  HYDRA_ASSIGN_OR_RETURN(const uint32_t count, CatalogueBlocks(blocks));
+  if (count == 0) return Status::NotFound("there is no catalogue yet");
+  const size_t length = DecodeFixed32(blocks.data() + 4);
+  if (blocks.size() < kHeadBytes + length) return Status::Corruption("the catalogue is cut");
+  const std::span<const uint8_t> bytes = blocks.subspan(kHeadBytes, length);
+  rpc::Catalogue catalogue;
+  if (Crc32c(bytes) != DecodeFixed32(blocks.data() + 8) ||
+      !catalogue.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return Status::Corruption("the catalogue does not match its checksum");
+  }
+  return catalogue;
+}
+
+// --- Nodes --------------------------------------------------------------------------------------
+
+rpc::Catalogue FirstCatalogue(const std::string& cluster,
+                              const std::vector<rpc::CatalogueNode>& nodes) {
+  rpc::Catalogue catalogue;
+  catalogue.set_version(1);
+  catalogue.set_cluster(cluster);
+  catalogue.set_feature_level(1);
+  catalogue.set_next_group(1);
+  catalogue.set_next_volume(1);
+  for (const rpc::CatalogueNode& node : nodes) *catalogue.add_nodes() = node;
+  return catalogue;
+}
+
+std::vector<NodeId> SystemVoters(const std::vector<NodeId>& nodes) {
+  std::vector<NodeId> voters = nodes;
+  std::sort(voters.begin(), voters.end());
+  size_t count = std::min<size_t>(voters.size(), 5);
+  if (count > 1 && count % 2 == 0) --count;
+  voters.resize(count);
+  return voters;
+}
+
+Status BindStore(NodeId node, const std::string& store, rpc::Catalogue* catalogue) {
+  for (rpc::CatalogueNode& known : *catalogue->mutable_nodes()) {
+    if (known.id() != node) continue;
+    if (!known.store().empty() && known.store() != store) {
+      return Status::FailedPrecondition(
+          fmt::format("node {} has another data directory than the one the cluster knows: start it "
+                      "on that one, "
+                      "or, if that is lost, replace the node under a new incarnation",
+                      node));
+    }
+    known.set_store(store);
+    return Status::Ok();
+  }
+  return Status::NotFound(fmt::format("node {} is not in the catalogue", node));
+}
+
+// --- Volumes ------------------------------------------------------------------------------------
+
+const rpc::CatalogueVolume* FindVolume(const rpc::Catalogue& catalogue, const std::string& name) {
+  for (const rpc::CatalogueVolume& volume : catalogue.volumes()) {
+    if (volume.name() == name) return &volume;
+  }
+  return nullptr;
+}
+
+Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
+  if (!NameIsGood(request.name())) {
+    return Status::InvalidArgument(fmt::format(
+        "'{}' is no name for a volume: use 1 to {} of a-z, 0-9, '-' and '.', not starting with '-' "
+        "or '.'",
+        request.name(), kMaxVolumeName));
+  }
+  if (Find(catalogue, request.name()) != nullptr) {
+    return Status::AlreadyExists(fmt::format("there is a volume '{}' already", request.name()));
+  }
+  if (static_cast<size_t>(catalogue->volumes_size()) >= kMaxVolumes) {
+    return Status::NoSpace(fmt::format("there are {} volumes, the most there can be", kMaxVolumes));
+  }
+  const uint32_t block = request.block_bytes() == 0 ? kDefaultBlock : request.block_bytes();
+  if (block < 4096 || block > 65536 || (block & (block - 1)) != 0) {
+    return Status::InvalidArgument(
+        fmt::format("a block size of {}: use 4096, 8192, 16384, 32768 or 65536", block));
+  }
+  HYDRA_RETURN_IF_ERROR(CheckSize(request.bytes(), block));
+  const uint32_t shards = request.shards() == 0 ? kDefaultShards : request.shards();
+  if (shards > kMaxShards) {
+    return Status::InvalidArgument(
+        fmt::format("{} shards: a volume has 1 to {}", shards, kMaxShards));
+  }
+  const auto nodes = static_cast<uint32_t>(catalogue->nodes_size());
+  const uint32_t wanted =
+      request.replicas() == 0 ? std::min(kDefaultReplicas, nodes) : request.replicas();
+  const uint32_t replicas = request.replicas() == 0 && wanted == 2 ? 1 : wanted;
+  if (replicas != 1 && replicas != 3 && replicas != 5) {
+    return Status::InvalidArgument(fmt::format("{} replicas: use 1, 3 or 5", replicas));
+  }
+  if (replicas > nodes) {
+    return Status::InvalidArgument(fmt::format(
+        "{} replicas on {} nodes: each needs a node of its own; add nodes or ask for fewer",
+        replicas, nodes));
+  }
+  rpc::CatalogueVolume* volume = catalogue->add_volumes();
+  volume->set_id(catalogue->next_volume());
+  catalogue->set_next_volume(volume->id() + 1);
+  volume->set_name(request.name());
+  volume->set_bytes(request.bytes());
+  volume->set_block_bytes(block);
+  volume->set_state(rpc::CatalogueVolume::ACTIVE);
+  // Where a shard goes: those nodes that have the fewest replicas, and of them the one that leads
+  // the fewest groups leads this one.
+  std::vector<std::pair<uint32_t, NodeId>> load;
+  std::map<NodeId, uint32_t> led;
+  for (const rpc::CatalogueNode& node : catalogue->nodes()) load.emplace_back(0, node.id());
+  for (const rpc::CatalogueGroup& group : catalogue->groups()) {
+    ++led[group.preferred_master()];
+    for (const rpc::CatalogueReplica& replica : group.replicas()) {
+      for (auto& [count, node] : load) {
+        if (node == replica.node()) ++count;
+      }
+    }
+  }
+  for (uint32_t i = 0; i < shards; ++i) {
+    std::stable_sort(load.begin(), load.end());
+    rpc::CatalogueGroup* group = catalogue->add_groups();
+    group->set_id(catalogue->next_group());
+    catalogue->set_next_group(group->id() + 1);
+    volume->add_shards(group->id());
+    NodeId master = 0;
+    for (uint32_t r = 0; r < replicas; ++r) {
+      rpc::CatalogueReplica* replica = group->add_replicas();
+      replica->set_node(load[r].second);
+      replica->set_incarnation(1);
+      ++load[r].first;
+      if (master == 0 || led[load[r].second] < led[master]) master = load[r].second;
+    }
+    group->set_preferred_master(master);
+    ++led[master];
+  }
+  return Status::Ok();
+}
+
+Status ResizeVolume(const rpc::ResizeVolume& request, rpc::Catalogue* catalogue) {
+  rpc::CatalogueVolume* volume = Find(catalogue, request.name());
+  if (volume == nullptr) return NoSuchVolume(request.name());
+  HYDRA_RETURN_IF_ERROR(CheckSize(request.bytes(), volume->block_bytes()));
+  const bool shrinking = volume->state() == rpc::CatalogueVolume::SHRINKING;
+  if (shrinking && request.bytes() != volume->shrink_to()) {
+    return Status::FailedPrecondition(fmt::format(
+        "the volume is being made smaller, to {} bytes; repeat that first", volume->shrink_to()));
+  }
+  if (request.bytes() >= volume->bytes()) {
+    volume->set_bytes(request.bytes());
+    return Status::Ok();
+  }
+  if (!request.force()) {
+    return Status::FailedPrecondition(fmt::format(
+        "making '{}' smaller destroys what lies behind byte {}; use --force if that is meant",
+        request.name(), request.bytes()));
+  }
+  // Twice: the caller unmaps what lies behind the new end in between.
+  if (request.unmapped() && shrinking) {
+    volume->set_bytes(request.bytes());
+    volume->set_state(rpc::CatalogueVolume::ACTIVE);
+    volume->set_shrink_to(0);
+  } else {
+    volume->set_state(rpc::CatalogueVolume::SHRINKING);
+    volume->set_shrink_to(request.bytes());
+  }
+  return Status::Ok();
+}
+
+Status DeleteVolume(const rpc::DeleteVolume& request, rpc::Catalogue* catalogue) {
+  auto* volumes = catalogue->mutable_volumes();
+  for (int i = 0; i < volumes->size(); ++i) {
+    if (volumes->Get(i).name() != request.name()) continue;
+    const auto shards = volumes->Get(i).shards();
+    auto* groups = catalogue->mutable_groups();
+    for (int g = groups->size() - 1; g >= 0; --g) {
+      if (std::find(shards.begin(), shards.end(), groups->Get(g).id()) != shards.end()) {
+        groups->DeleteSubrange(g, 1);
+      }
+    }
+    volumes->DeleteSubrange(i, 1);
+    return Status::Ok();
+  }
+  return NoSuchVolume(request.name());
+}
+
+}  // namespace hydra

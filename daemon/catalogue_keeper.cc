@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/catalogue_keeper.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "base/logging.h"
+
+namespace hydra {
+namespace {
+
+constexpr size_t kMaxPending = 256;
+constexpr Nanos kPatience = 10 * kSecond;
+constexpr Nanos kSessionTimeout = 60 * kSecond;
+
+}  // namespace
+
+CatalogueKeeper::CatalogueKeeper(NodeCore* core, Engine* engine, Handlers handlers)
+    : core_(core), engine_(engine), handlers_(std::move(handlers)) {}
+
+// --- Reading it ---------------------------------------------------------------------------------
+
+Status CatalogueKeeper::Load() {
+  HYDRA_ASSIGN_OR_RETURN(ReadResult read, engine_->Read(kSystemGroup, 0, 1));
+  HYDRA_ASSIGN_OR_RETURN(const uint32_t count, CatalogueBlocks(read.data.span()));
+  if (count > 1) {
+    HYDRA_ASSIGN_OR_RETURN(read, engine_->Read(kSystemGroup, 0, count));
+  }
+  blocks_ = read.data;
+  if (count == 0) return Status::Ok();
+  HYDRA_ASSIGN_OR_RETURN(rpc::Catalogue catalogue, DecodeCatalogue(read.data.span()));
+  const bool newer = !known_ || catalogue.version() > catalogue_.version();
+  known_ = true;
+  catalogue_ = std::move(catalogue);
+  if (newer) handlers_.changed(catalogue_);
+  return Status::Ok();
+}
+
+void CatalogueKeeper::Look(Nanos now) {
+  Shard* shard = core_->shard(kSystemGroup);
+  if (shard == nullptr) return;
+  if (load_again_ || shard->replica().applied() != loaded_at_) {
+    if (!shard->serves_local()) return;
+    loaded_at_ = shard->replica().applied();
+    const Status loaded = Load();
+    load_again_ = !loaded.ok();
+    if (!loaded.ok()) HYDRA_LOG_WARN("cannot read the catalogue: {}", loaded.ToString());
+  }
+  Start(now);
+}
+
+// --- Changing it --------------------------------------------------------------------------------
+
+void CatalogueKeeper::Submit(Change change, Done done, Nanos now) {
+  if (pending_.size() >= kMaxPending) {
+    return done(Status::Busy("too many changes of the catalogue wait; try again"));
+  }
+  pending_.push_back({std::move(change), std::move(done), now + kPatience});
+  Start(now);
+}
+
+void CatalogueKeeper::Finish(const Status& status) {
+  Pending first = std::move(pending_.front());
+  pending_.pop_front();
+  step_ = Step::kIdle;
+  first.done(status);
+}
+
+void CatalogueKeeper::Start(Nanos now) {
+  while (step_ == Step::kIdle && !pending_.empty()) {
+    Shard* shard = core_->shard(kSystemGroup);
+    if (now >= pending_.front().deadline) {
+      Finish(Status::Unavailable("the change was not chosen in time; look whether it was made"));
+      continue;
+    }
+    if (shard == nullptr || !shard->ready()) {
+      Finish(Status::Unavailable("this node is not the master of the catalogue"));
+      continue;
+    }
+    if (load_again_) return;  // what it is changed from has to be read first
+    ShardRequest request;
+    request.kind = ShardRequest::Kind::kMutate;
+    if (session_ == 0) {
+      request.context.kind = RequestKind::kOpenSession;
+      request.context.timeout = kSessionTimeout;
+      request.op.kind = OpKind::kOpaque;
+      step_ = Step::kOpening;
+      request_ = handlers_.submit(std::move(request));
+      return;
+    }
+    rpc::Catalogue next = catalogue_;
+    const Status changed = pending_.front().change(&next);
+    if (!changed.ok()) {
+      Finish(changed);
+      continue;
+    }
+    next.set_version(catalogue_.version() + 1);
+    Result<Buffer> encoded = EncodeCatalogue(next);
+    if (!encoded.ok()) {
+      Finish(encoded.status());
+      continue;
+    }
+    // Both as long as the longer one: what the old one has more must go.
+    const size_t bytes = std::max(encoded->size(), blocks_.size());
+    Buffer data = Buffer::Allocate(bytes);
+    Buffer compare = Buffer::Allocate(bytes);
+    std::memcpy(data.data(), encoded->data(), encoded->size());
+    std::memcpy(compare.data(), blocks_.data(), blocks_.size());
+    request.context.kind = RequestKind::kCompareAndWrite;
+    request.context.session = session_;
+    request.context.seq = ++seq_;
+    request.context.lowest_unanswered = seq_;
+    request.op.kind = OpKind::kWrite;
+    request.op.count = bytes / kPageSize;
+    for (size_t i = 0; i < bytes; i += kPageSize) {
+      request.op.crcs.push_back(Crc32c(data.data() + i, kPageSize));
+    }
+    request.payload.push_back({data, 0, bytes});
+    request.compare = {compare, 0, bytes};
+    wanted_version_ = next.version();
+    step_ = Step::kWriting;
+    request_ = handlers_.submit(std::move(request));
+  }
+}
+
+bool CatalogueKeeper::OnReply(const ShardReply& reply, Nanos now) {
+  if (step_ == Step::kIdle || reply.id != request_) return false;
+  const Step step = step_;
+  step_ = Step::kIdle;
+  load_again_ = true;
+  if (reply.answer == ShardAnswer::kDone && step == Step::kOpening) {
+    if (reply.outcome.code == Code::kOk) {
+      session_ = VersionInstance(reply.outcome.version);
+      seq_ = 0;
+    }
+  } else if (reply.answer == ShardAnswer::kDone && reply.outcome.code == Code::kOk) {
+    Look(now);  // so that `changed` comes before `done`
+    Finish(Status::Ok());
+  } else if (reply.answer == ShardAnswer::kSessionExpired) {
+    session_ = 0;
+  } else if (reply.answer == ShardAnswer::kUnknown) {
+    session_ = 0;
+    Finish(Status::Unavailable(
+        "the master of the catalogue changed meanwhile; look whether the change was made"));
+  } else if (reply.answer == ShardAnswer::kNotMaster) {
+    session_ = 0;
+  }
+  // Otherwise (busy, or somebody else changed it first): once more, from what is there now.
+  Look(now);
+  return true;
+}
+
+}  // namespace hydra

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hydrad: one node of a cluster. Exit status: 0 stopped as asked, 1 it cannot start or had to stop
+// (the last line of the log says why and what to do), 2 it was called wrongly.
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <fmt/format.h>
+
+#include "base/logging.h"
+#include "daemon/http_server.h"
+#include "daemon/node.h"
+
+namespace hydra {
+namespace {
+
+struct Arguments {
+  uint32_t node = 0;
+  std::string dir;
+  std::string cluster_id;
+  std::string secret_file;
+  std::string listen = "127.0.0.1:7100";
+  std::string http;
+  std::string iscsi;
+  std::vector<std::string> peers;
+  bool bootstrap = false;
+  bool insecure = false;
+  uint64_t capacity = 0;
+  uint64_t segment = 256ull << 20;
+  unsigned readers = 4;
+  unsigned slow_ms = 100;
+  std::string log_level = "info";
+};
+
+bool IsLoopback(const std::string& address) {
+  return address.empty() || address.starts_with("127.") || address.starts_with("localhost:") ||
+         address.starts_with("[::1]:");
+}
+
+Result<NodeOptions> ToOptions(const Arguments& a) {
+  NodeOptions options;
+  options.node = a.node;
+  options.dir = a.dir;
+  options.listen = a.listen;
+  options.http_listen = a.http;
+  options.iscsi_listen = a.iscsi;
+  options.bootstrap = a.bootstrap;
+  options.capacity_bytes = a.capacity;
+  options.segment_bytes = a.segment;
+  options.readers = a.readers;
+  options.slow_request = static_cast<Nanos>(a.slow_ms) * kMillisecond;
+  if (!a.cluster_id.empty()) {
+    HYDRA_ASSIGN_OR_RETURN(options.cluster, Uuid::Parse(a.cluster_id));
+  }
+  for (const std::string& address : {a.listen, a.http, a.iscsi}) {
+    if (!IsLoopback(address) && !a.insecure) {
+      return Status::InvalidArgument(
+          fmt::format("{} can be reached from other machines, and connections are not encrypted; "
+                      "say --insecure "
+                      "if the network is trusted",
+                      address));
+    }
+  }
+  std::ifstream file(a.secret_file);
+  std::stringstream secret;
+  secret << file.rdbuf();
+  options.secret = secret.str();
+  while (!options.secret.empty() && options.secret.back() == '\n') options.secret.pop_back();
+  if (options.secret.size() < 16) {
+    return Status::InvalidArgument(fmt::format(
+        "'{}' holds no secret of 16 or more characters; make one with: openssl rand -hex 32",
+        a.secret_file));
+  }
+  for (const std::string& peer : a.peers) {
+    const size_t equals = peer.find('=');
+    uint64_t id = 0;
+    try {
+      id = equals == std::string::npos ? 0 : std::stoull(peer.substr(0, equals));
+    } catch (const std::exception&) {
+      id = 0;
+    }
+    if (id == 0 || id > UINT32_MAX || peer.find(':', equals) == std::string::npos) {
+      return Status::InvalidArgument(fmt::format("--peer {}: use ID=HOST:PORT", peer));
+    }
+    options.peers[static_cast<NodeId>(id)] = peer.substr(equals + 1);
+  }
+  options.peers.emplace(options.node, options.listen);
+  return options;
+}
+
+int Main(const Arguments& arguments) {
+  for (const LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError}) {
+    if (LogLevelName(level) == arguments.log_level) SetLogLevel(level);
+  }
+  const Result<NodeOptions> options = ToOptions(arguments);
+  if (!options.ok()) {
+    std::cerr << "hydrad: " << options.status().message() << "\n";
+    return 2;
+  }
+  Result<std::unique_ptr<Node>> node = Node::Open(*options);
+  if (!node.ok()) {
+    HYDRA_LOG_ERROR("cannot start: {}", node.status().ToString());
+    return 1;
+  }
+  boost::asio::signal_set signals((*node)->io(), SIGTERM, SIGINT);
+  signals.async_wait([&](const boost::system::error_code& error, int) {
+    if (!error) (*node)->Stop();
+  });
+  std::unique_ptr<HttpServer> http;
+  if (!options->http_listen.empty()) {
+    http = std::make_unique<HttpServer>(node->get(), options->http_listen);
+    const Status listening = http->Listen();
+    if (!listening.ok()) {
+      HYDRA_LOG_ERROR("cannot start: {}", listening.ToString());
+      return 1;
+    }
+  }
+  const Status ended = (*node)->Run();
+  http.reset();
+  if (ended.ok()) return 0;
+  HYDRA_LOG_ERROR("ended: {}", ended.ToString());
+  return 1;
+}
+
+}  // namespace
+}  // namespace hydra
+
+int main(int argc, char** argv) {
+  hydra::Arguments a;
+  CLI::App app("hydrad: one node of a Hydra cluster.");
+  app.set_config("--config", "", "a TOML file with these options, under the same names");
+  app.add_option("--node", a.node, "this node's number, never given to another")->required();
+  app.add_option("--dir", a.dir, "its data directory")->required();
+  app.add_option("--listen", a.listen, "host:port for clients and peers");
+  app.add_option("--http", a.http, "host:port for /metrics, /healthz and /api/status");
+  app.add_option("--iscsi", a.iscsi, "host:port of the iSCSI portal");
+  app.add_option("--peer", a.peers, "ID=HOST:PORT of every node; repeat it")->delimiter(',');
+  app.add_option("--cluster-id", a.cluster_id, "a UUID, the same on all nodes");
+  app.add_option("--secret-file", a.secret_file, "holds the secret that all nodes share")
+      ->required();
+  app.add_flag("--bootstrap", a.bootstrap, "form a new cluster of the peers listed, once");
+  app.add_flag("--insecure", a.insecure, "allow addresses that other machines can reach");
+  app.add_option("--capacity", a.capacity, "bytes of disk to use at most; 0: what there is")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--segment-size", a.segment, "of a new store")->transform(CLI::AsSizeValue(false));
+  app.add_option("--readers", a.readers, "threads that read from the disk")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--slow-ms", a.slow_ms, "log requests that take longer; 0: none");
+  app.add_option("--log-level", a.log_level, "debug, info, warn or error");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  return hydra::Main(a);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The life of a node: opening, the loop that lets everything act, stopping.
+#include "daemon/node.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/logging.h"
+#include "daemon/node_impl.h"
+
+namespace hydra {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr std::chrono::milliseconds kTick(10);
+constexpr Nanos kStopPatience = 3 * kSecond;
+
+uint64_t RandomNumber() {
+  uint64_t number = 0;
+  HYDRA_CHECK(getrandom(&number, sizeof(number), 0) == sizeof(number));
+  return number | 1;
+}
+
+}  // namespace
+
+// --- Node ---------------------------------------------------------------------------------------
+
+Node::Node() : io_(std::make_unique<asio::io_context>(1)) {}
+Node::~Node() = default;
+
+Result<std::unique_ptr<Node>> Node::Open(const NodeOptions& options) {
+  std::unique_ptr<Node> node(new Node);
+  node->impl_ = std::make_unique<Impl>(node.get(), options);
+  HYDRA_RETURN_IF_ERROR(node->impl_->Open());
+  return node;
+}
+
+Status Node::Run() {
+  HYDRA_RETURN_IF_ERROR(impl_->Start());
+  io_->run();
+  return impl_->Close();
+}
+
+void Node::Stop() {
+  asio::post(*io_, [this] { impl_->BeginStop(); });
+}
+
+void Node::FillStatus(bool groups, rpc::NodeStatus* status) { impl_->FillStatus(groups, status); }
+void Node::UpdateMetrics() { impl_->UpdateMetrics(); }
+Status Node::health() { return impl_->health(); }
+
+const rpc::Catalogue* Node::catalogue() const {
+  return impl_->keeper().known() ? &impl_->keeper().catalogue() : nullptr;
+}
+
+// --- Opening ------------------------------------------------------------------------------------
+
+Node::Impl::Impl(Node* node, const NodeOptions& options)
+    : node_(node), options_(options), tick_(*node->io_) {}
+
+Node::Impl::~Impl() = default;
+
+Status Node::Impl::MakeStore() {
+  if (options_.cluster.IsNil()) {
+    return Status::InvalidArgument("--bootstrap needs --cluster-id: the same on every node");
+  }
+  CreateOptions create;
+  create.cluster = options_.cluster;
+  create.node = options_.node;
+  create.segment_bytes = options_.segment_bytes;
+  return Engine::Create(&fs_, options_.dir, create);
+}
+
+Status Node::Impl::Open() {
+  EngineOptions engine;
+  engine.fs = &fs_;
+  engine.dir = options_.dir;
+  engine.capacity_bytes = options_.capacity_bytes;
+  const std::optional<Uuid> cluster =
+      options_.cluster.IsNil() ? std::nullopt : std::optional<Uuid>(options_.cluster);
+  Result<std::unique_ptr<Engine>> opened = Engine::Open(engine, cluster);
+  const bool missing = !opened.ok() && opened.status().code() == Code::kNotFound;
+  if (missing && !options_.bootstrap) {
+    return opened.status().WithContext(
+        "no store here (--bootstrap makes one, when a cluster is formed)");
+  }
+  if (missing) {
+    HYDRA_RETURN_IF_ERROR(MakeStore());
+    opened = Engine::Open(engine, cluster);
+  }
+  if (!opened.ok()) return opened.status();
+  engine_ = std::move(*opened);
+  const StoreIdentity& identity = engine_->identity();
+  if (identity.node != options_.node) {
+    return Status::FailedPrecondition(
+        fmt::format("{} is the data directory of node {}, not of node {}: check --node and --dir",
+                    options_.dir, identity.node, options_.node));
+  }
+  options_.cluster = identity.cluster;
+  started_ = clock_.Now();
+  options_.core.node = options_.node;
+  options_.core.boot = RandomNumber();
+  options_.core.seed = RandomNumber();
+  core_ = std::make_unique<NodeCore>(options_.core, engine_.get(), started_);
+  HYDRA_RETURN_IF_ERROR(core_->Start(started_));
+  if (core_->shard(kSystemGroup) == nullptr) HYDRA_RETURN_IF_ERROR(CreateSystemGroup());
+
+  keeper_ = std::make_unique<CatalogueKeeper>(
+      core_.get(), engine_.get(),
+      CatalogueKeeper::Handlers{[this](const rpc::Catalogue& c) { OnCatalogue(c); },
+                                [this](ShardRequest request) {
+                                  request.id = next_request_++;
+                                  const uint64_t id = request.id;
+                                  core_->Submit(kSystemGroup, std::move(request), clock_.Now());
+                                  Wake();
+                                  return id;
+                                }});
+  MetricsRegistry& metrics = node_->metrics_;
+  request_time_ = metrics.GetHistogram("hydra_request_seconds", "from arrival to answer",
+                                       HistogramOptions::Latency(), {{"kind", "mutation"}});
+  read_time_ = metrics.GetHistogram("hydra_request_seconds", "from arrival to answer",
+                                    HistogramOptions::Latency(), {{"kind", "read"}});
+  requests_ = metrics.GetCounter("hydra_requests_total", "requests of clients");
+  slow_ = metrics.GetCounter("hydra_slow_requests_total", "requests that were logged as slow");
+  const RecoveryReport& report = engine_->recovery();
+  HYDRA_LOG_INFO("node {} of cluster {} opened {}: {}", options_.node, options_.cluster.ToString(),
+                 options_.dir, report.ToString());
+  return Status::Ok();
+}
+
+// The same members on every node that is formed with the same list.
+Status Node::Impl::CreateSystemGroup() {
+  if (!options_.bootstrap) {
+    return Status::FailedPrecondition(
+        "this store is not part of a cluster yet: start it once with --bootstrap");
+  }
+  std::vector<NodeId> nodes;
+  for (const auto& [id, address] : options_.peers) nodes.push_back(id);
+  const std::vector<NodeId> voters = SystemVoters(nodes);
+  std::vector<paxos::Member> members;
+  for (const NodeId id : nodes) {
+    const bool votes = std::find(voters.begin(), voters.end(), id) != voters.end();
+    members.push_back({{id, 1}, votes ? paxos::Role::kVoter : paxos::Role::kLearner});
+  }
+  HYDRA_LOG_INFO("forming a cluster of {} nodes", members.size());
+  return core_->CreateGroup(kSystemGroup, 1, 1, members, clock_.Now());
+}
+
+Status Node::Impl::Start() {
+  const NodeIdentity self{options_.node, options_.cluster, engine_->identity().store,
+                          options_.secret, 1};
+  disk_ = std::make_unique<DiskThreads>(
+      engine_.get(), node_->io_.get(), options_.readers,
+      DiskThreads::Handlers{[this](const std::vector<Completion>& durable) {
+                              core_->Completed(durable, clock_.Now());
+                              Wake();
+                            },
+                            [this](ShardRead read) {
+                              core_->ReadDone(std::move(read), clock_.Now());
+                              Wake();
+                            }});
+  links_ = std::make_unique<PeerLinks>(node_->io_.get(), self, size_t{128} << 20);
+  Server::Options server;
+  server.listen = options_.listen;
+  server.self = self;
+  server_ = std::make_unique<Server>(
+      node_->io_.get(), server,
+      Server::Handlers{[this](NodeId node, const std::string& store) { return Admit(node, store); },
+                       [this](PeerMessage message) {
+                         core_->Receive(std::move(message), clock_.Now());
+                         Wake();
+                       },
+                       [this](const Server::ClientPtr& client, Frame frame) {
+                         OnRequest(client, std::move(frame));
+                       }});
+  HYDRA_RETURN_IF_ERROR(server_->Listen());
+  links_->SetPeers(options_.peers);
+  HYDRA_LOG_INFO("serving on {}", options_.listen);
+  Tick();
+  return Status::Ok();
+}
+
+// --- Acting -------------------------------------------------------------------------------------
+
+// Everything that happened in this turn of the loop is acted upon together.
+void Node::Impl::Wake() {
+  if (awake_) return;
+  awake_ = true;
+  asio::post(*node_->io_, [this] {
+    awake_ = false;
+    Act();
+  });
+}
+
+void Node::Impl::Act() {
+  if (!ended_.ok()) return;
+  const Nanos now = clock_.Now();
+  out_.messages.clear();
+  out_.replies.clear();
+  out_.reads.clear();
+  core_->Pump(now, &out_);
+  disk_->Kick(now);
+  for (const PeerMessage& message : out_.messages) links_->Send(message);
+  for (ShardRead& read : out_.reads) disk_->Read(std::move(read));
+  for (ShardReply& reply : out_.replies) OnReply(std::move(reply));
+  keeper_->Look(now);
+  const Status failed = core_->failed();
+  if (!failed.ok()) EndWith(failed);
+}
+
+void Node::Impl::Tick() {
+  tick_.expires_after(kTick);
+  tick_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !ended_.ok()) return;
+    const Nanos now = clock_.Now();
+    core_->Tick(now);
+    if (now >= tended_ + 250 * kMillisecond) {
+      tended_ = now;
+      TendCatalogue();
+      TendMasterships();
+    }
+    if (stopping_) StopStep();
+    Act();
+    Tick();
+  });
+}
+
+// --- Ending -------------------------------------------------------------------------------------
+
+// Something is broken for good: say so and be silent.
+void Node::Impl::EndWith(const Status& status) {
+  if (!ended_.ok()) return;
+  ended_ = status;
+  HYDRA_LOG_ERROR("node {} stops serving: {}", options_.node, status.ToString());
+  node_->io_->stop();
+}
+
+void Node::Impl::BeginStop() {
+  if (stopping_) return;
+  HYDRA_LOG_INFO("node {} stops: handing over its masterships", options_.node);
+  stopping_ = true;
+  stop_by_ = clock_.Now() + kStopPatience;
+}
+
+void Node::Impl::StopStep() {
+  size_t mine = 0;
+  for (const auto& [group, shard] : core_->shards()) {
+    paxos::Replica& replica = shard->replica();
+    if (replica.mode() == paxos::Mode::kFollower) continue;
+    ++mine;
+    if (!replica.serving()) continue;
+    for (const paxos::Member& member : replica.config().members()) {
+      if (member.id.node != options_.node && member.role == paxos::Role::kVoter &&
+          HandOver(group, member.id.node)) {
+        break;
+      }
+    }
+  }
+  const bool alone = std::none_of(options_.peers.begin(), options_.peers.end(),
+                                  [&](const auto& peer) { return links_->connected(peer.first); });
+  if (mine > 0 && !alone && clock_.Now() < stop_by_) return;
+  node_->io_->stop();
+}
+
+Status Node::Impl::Close() {
+  tick_.cancel();
+  if (server_) server_->Close(fmt::format("node {} stops", options_.node));
+  if (links_) links_->Close();
+  if (disk_) {
+    disk_->Stop();
+    node_->io_->restart();
+    node_->io_->poll();
+    disk_.reset();
+  }
+  if (!ended_.ok()) return ended_;
+  const Status closed = engine_->Close();
+  if (closed.ok()) HYDRA_LOG_INFO("node {} stopped", options_.node);
+  return closed;
+}
+
+}  // namespace hydra

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The catalogue at work: which groups this node has, who should lead them, who may call.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/logging.h"
+#include "daemon/node_impl.h"
+
+namespace hydra {
+namespace {
+
+constexpr Nanos kMoveAfter = 5 * kSecond;
+constexpr Nanos kWaitTold = 3 * kSecond;
+
+const rpc::CatalogueNode* FindNode(const rpc::Catalogue& catalogue, NodeId node) {
+  for (const rpc::CatalogueNode& known : catalogue.nodes()) {
+    if (known.id() == node) return &known;
+  }
+  return nullptr;
+}
+
+std::string StoreOf(const Engine& engine) {
+  const Uuid& store = engine.identity().store;
+  return {reinterpret_cast<const char*>(store.bytes.data()), store.bytes.size()};
+}
+
+const char* RoleOf(const Shard& shard) {
+  const paxos::Replica& replica = shard.replica();
+  if (replica.suspect()) return "suspect";
+  if (replica.installing()) return "installing";
+  switch (replica.mode()) {
+    case paxos::Mode::kMaster: return "master";
+    case paxos::Mode::kFollower: return replica.IsVoter() ? "follower" : "learner";
+    default: return "candidate";
+  }
+}
+
+}  // namespace
+
+// --- Peers --------------------------------------------------------------------------------------
+
+Status Node::Impl::Admit(NodeId node, const std::string& store) {
+  if (keeper_->known()) {
+    const rpc::CatalogueNode* known = FindNode(keeper_->catalogue(), node);
+    if (known == nullptr) {
+      return Status::FailedPrecondition(fmt::format("node {} is not part of this cluster", node));
+    }
+    if (!known->store().empty() && known->store() != store) {
+      return Status::FailedPrecondition(fmt::format(
+          "node {} comes with another data directory than the one the cluster knows. Start it on "
+          "that one; if that is lost, the node has to be replaced",
+          node));
+    }
+  } else if (!options_.peers.contains(node)) {
+    return Status::FailedPrecondition(fmt::format("node {} is not in the list of peers", node));
+  }
+  peer_stores_[node] = store;
+  return Status::Ok();
+}
+
+// --- The catalogue ------------------------------------------------------------------------------
+
+void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
+  const rpc::CatalogueNode* self = FindNode(catalogue, options_.node);
+  if (self != nullptr && !self->store().empty() && self->store() != StoreOf(*engine_)) {
+    return EndWith(Status::FailedPrecondition(
+        fmt::format("the cluster knows node {} by another data directory than {}: start it on that "
+                    "one, or replace the node",
+                    options_.node, options_.dir)));
+  }
+  std::map<NodeId, std::string> addresses = options_.peers;
+  for (const rpc::CatalogueNode& node : catalogue.nodes()) addresses[node.id()] = node.rpc();
+  for (auto it = addresses.begin(); it != addresses.end();) {
+    it = FindNode(catalogue, it->first) == nullptr ? addresses.erase(it) : std::next(it);
+  }
+  if (links_) links_->SetPeers(addresses);
+  options_.peers = std::move(addresses);
+  Reconcile(catalogue);
+}
+
+// Replicas are made and removed by the catalogue alone.
+void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
+  const Nanos now = clock_.Now();
+  served_.clear();
+  preferred_.clear();
+  for (const rpc::CatalogueVolume& volume : catalogue.volumes()) {
+    for (const uint32_t group : volume.shards()) {
+      served_[group] = {volume.bytes() / volume.block_bytes(),
+                        static_cast<uint32_t>(volume.block_bytes() / kPageSize)};
+    }
+  }
+  std::set<GroupId> wanted = {kSystemGroup};
+  for (const rpc::CatalogueGroup& group : catalogue.groups()) {
+    std::vector<paxos::Member> members;
+    uint32_t incarnation = 0;
+    for (const rpc::CatalogueReplica& replica : group.replicas()) {
+      members.push_back({{replica.node(), replica.incarnation()}, paxos::Role::kVoter});
+      if (replica.node() == options_.node) incarnation = replica.incarnation();
+    }
+    if (incarnation == 0) continue;
+    wanted.insert(group.id());
+    preferred_[group.id()] = group.preferred_master();
+    if (core_->shard(group.id()) != nullptr) continue;
+    const Status created =
+        core_->CreateGroup(group.id(), served_[group.id()].block_pages, incarnation, members, now);
+    if (!created.ok()) return EndWith(created.WithContext("make a replica"));
+    if (group.preferred_master() == options_.node) {
+      core_->shard(group.id())->replica().Campaign(now);
+    }
+  }
+  std::vector<GroupId> gone;
+  for (const auto& [group, shard] : core_->shards()) {
+    if (!wanted.contains(group)) gone.push_back(group);
+  }
+  for (const GroupId group : gone) {
+    const Status dropped = core_->DropGroup(group, now);
+    if (!dropped.ok()) HYDRA_LOG_WARN("group {}: {}", group, dropped.ToString());
+  }
+  Wake();
+}
+
+// The master of group 0 writes the first catalogue, and which store belongs to which node.
+void Node::Impl::TendCatalogue() {
+  Shard* shard = core_->shard(kSystemGroup);
+  if (shard == nullptr) return;
+  const Nanos now = clock_.Now();
+  if (!keeper_->known() && !waiting_told_ && now > started_ + kWaitTold && !shard->ready()) {
+    waiting_told_ = true;
+    HYDRA_LOG_INFO("node {} waits for a majority of the nodes of the cluster", options_.node);
+  }
+  if (!shard->ready() || keeper_->busy()) return;
+  if (!keeper_->known()) {
+    std::vector<rpc::CatalogueNode> nodes;
+    for (const auto& [id, address] : options_.peers) {
+      rpc::CatalogueNode node;
+      node.set_id(id);
+      node.set_rpc(address);
+      node.set_feature_level(1);
+      nodes.push_back(std::move(node));
+    }
+    const Uuid& id = options_.cluster;
+    const std::string cluster(reinterpret_cast<const char*>(id.bytes.data()), id.bytes.size());
+    keeper_->Submit(
+        [nodes, cluster](rpc::Catalogue* catalogue) {
+          if (catalogue->version() == 0) *catalogue = FirstCatalogue(cluster, nodes);
+          return Status::Ok();
+        },
+        [](const Status& status) {
+          if (!status.ok()) HYDRA_LOG_WARN("the first catalogue: {}", status.ToString());
+        },
+        now);
+    return;
+  }
+  std::map<NodeId, std::string> stores = peer_stores_;
+  stores[options_.node] = StoreOf(*engine_);
+  for (const rpc::CatalogueNode& node : keeper_->catalogue().nodes()) {
+    const auto found = stores.find(node.id());
+    if (!node.store().empty() || found == stores.end()) continue;
+    // The catalogue may be another one once it is told.
+    return keeper_->Submit(
+        [id = node.id(), store = found->second](rpc::Catalogue* catalogue) {
+          return BindStore(id, store, catalogue);
+        },
+        [](const Status&) {}, now);
+  }
+}
+
+// Masterships go back to where the catalogue wants them, once that node is there and up to date.
+void Node::Impl::TendMasterships() {
+  if (stopping_) return;
+  const Nanos now = clock_.Now();
+  for (const auto& [group, preferred] : preferred_) {
+    Shard* shard = core_->shard(group);
+    const bool move = shard != nullptr && shard->ready() && preferred != options_.node &&
+                      core_->leases().Alive(preferred, now);
+    if (!move) {
+      not_preferred_since_.erase(group);
+      continue;
+    }
+    const Nanos since = not_preferred_since_.emplace(group, now).first->second;
+    if (now < since + kMoveAfter) continue;
+    not_preferred_since_.erase(group);
+    HandOver(group, preferred);
+  }
+}
+
+bool Node::Impl::HandOver(GroupId group, NodeId to) {
+  Shard* shard = core_->shard(group);
+  if (shard == nullptr) return false;
+  paxos::Replica& replica = shard->replica();
+  const paxos::Member* member = replica.config().FindNode(to);
+  // Who is far behind would keep everyone waiting.
+  if (member == nullptr ||
+      replica.PeerApplied(member->id) + replica.options().window_instances < replica.commit()) {
+    return false;
+  }
+  const bool begun = replica.HandOver(member->id, clock_.Now()).ok();
+  Wake();
+  return begun;
+}
+
+// --- Requests -----------------------------------------------------------------------------------
+
+void Node::Impl::Change(const Server::ClientPtr& client, const Frame& frame,
+                        CatalogueKeeper::Change change) {
+  Shard* shard = core_->shard(kSystemGroup);
+  if (shard == nullptr || !shard->ready()) {
+    const NodeId master = shard == nullptr ? 0 : shard->replica().master_hint().node;
+    return Answer(client, frame, rpc::Reply::NOT_MASTER,
+                  "this node is not the master of the catalogue",
+                  master == options_.node ? 0 : master);
+  }
+  Frame head = frame;
+  head.payload = {};
+  keeper_->Submit(
+      std::move(change),
+      [this, client, head](const Status& status) { AnswerStatus(client, head, status); },
+      clock_.Now());
+}
+
+void Node::Impl::MoveMaster(const Server::ClientPtr& client, const Frame& frame,
+                            const rpc::MoveMaster& request) {
+  Shard* shard = core_->shard(request.group());
+  if (shard == nullptr) {
+    return Answer(
+        client, frame, rpc::Reply::NO_GROUP,
+        fmt::format("node {} has no replica of group {}", options_.node, request.group()));
+  }
+  paxos::Replica& replica = shard->replica();
+  if (!replica.serving()) {
+    return Answer(client, frame, rpc::Reply::NOT_MASTER, "", replica.master_hint().node);
+  }
+  const paxos::Member* member = replica.config().FindNode(request.node());
+  if (member == nullptr) {
+    return AnswerStatus(client, frame,
+                        Status::InvalidArgument(fmt::format("node {} has no replica of group {}",
+                                                            request.node(), request.group())));
+  }
+  AnswerStatus(client, frame, replica.HandOver(member->id, clock_.Now()));
+  Wake();
+}
+
+// --- Looking ------------------------------------------------------------------------------------
+
+void Node::Impl::FillStatus(bool groups, rpc::NodeStatus* status) {
+  const EngineStats stats = engine_->Stats();
+  status->set_node(options_.node);
+  status->set_store(StoreOf(*engine_));
+  status->set_uptime_ms(static_cast<uint64_t>((clock_.Now() - started_) / kMillisecond));
+  status->set_version("0.1");
+  status->set_feature_level(1);
+  for (const auto& [id, address] : options_.peers) {
+    if (links_->connected(id)) status->add_connected(id);
+  }
+  status->set_space_bytes(stats.space_bytes);
+  status->set_capacity_bytes(stats.capacity_bytes);
+  if (!groups) return;
+  for (const auto& [group, shard] : core_->shards()) {
+    const paxos::Replica& replica = shard->replica();
+    rpc::ReplicaStatus* out = status->add_replicas();
+    out->set_group(group);
+    out->set_incarnation(shard->identity().incarnation);
+    out->set_role(RoleOf(*shard));
+    out->set_ballot_round(replica.promised().round);
+    out->set_ballot_node(replica.promised().node);
+    out->set_commit(replica.commit());
+    out->set_applied(replica.applied());
+    out->set_master(replica.master_hint().node);
+    out->set_ready(shard->ready());
+    const auto info = engine_->Info(group);
+    if (info.ok()) out->set_data_blocks(info->data_blocks);
+    out->set_lag(replica.commit() - replica.applied());
+  }
+}
+
+Status Node::Impl::health() const {
+  if (!ended_.ok()) return ended_;
+  if (!keeper_->known()) return Status::Unavailable("waiting for a majority of the nodes");
+  return Status::Ok();
+}
+
+void Node::Impl::UpdateMetrics() {
+  const EngineStats stats = engine_->Stats();
+  MetricsRegistry& metrics = node_->metrics_;
+  const auto gauge = [&](const char* name, const char* help, uint64_t value) {
+    metrics.GetGauge(name, help)->Set(static_cast<int64_t>(value));
+  };
+  gauge("hydra_store_batches", "batches written since start", stats.batches);
+  gauge("hydra_store_batch_bytes", "bytes of batches written since start", stats.batch_bytes);
+  gauge("hydra_store_payload_bytes", "payload of client entries since start", stats.payload_bytes);
+  gauge("hydra_store_relocated_bytes", "payload moved by vacuum", stats.relocated_bytes);
+  gauge("hydra_store_zero_fill_bytes", "written into fresh segments", stats.zero_fill_bytes);
+  gauge("hydra_store_installed_bytes", "payload taken in from peers", stats.installed_bytes);
+  gauge("hydra_store_checkpoints", "checkpoints since start", stats.checkpoints);
+  gauge("hydra_store_space_bytes", "taken by segments", stats.space_bytes);
+  gauge("hydra_store_queued_bytes", "waiting to be written", stats.queued_bytes);
+  gauge("hydra_store_overlay_rows", "map rows not checkpointed", stats.overlay_rows);
+  gauge("hydra_store_rotten_blocks", "rotten blocks found since start", stats.rotten_blocks);
+  gauge("hydra_clients", "connected clients", server_->clients());
+  gauge("hydra_payload_copied_bytes", "payload that was copied after it was received",
+        server_->copied_bytes());
+  gauge("hydra_peer_messages_sent", "messages to peers", links_->stats().sent);
+  gauge("hydra_peer_messages_dropped", "messages to peers that could not be sent",
+        links_->stats().dropped);
+  uint64_t masters = 0;
+  for (const auto& [group, shard] : core_->shards()) masters += shard->ready() ? 1 : 0;
+  gauge("hydra_groups", "replicas on this node", core_->shards().size());
+  gauge("hydra_groups_led", "groups this node is the serving master of", masters);
+}
+
+}  // namespace hydra

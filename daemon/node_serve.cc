@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What clients ask of a node.
+#include <fmt/format.h>
+
+#include "base/logging.h"
+#include "daemon/node_impl.h"
+#include "daemon/request_wire.h"
+
+namespace hydra {
+
+void Node::Impl::Answer(const Server::ClientPtr& client, const Frame& frame,
+                        rpc::Reply::Answer answer, const std::string& message, NodeId master) {
+  rpc::Reply reply;
+  reply.set_answer(answer);
+  reply.set_message(message);
+  reply.set_master(master);
+  server_->Reply(client, frame, reply);
+}
+
+void Node::Impl::AnswerStatus(const Server::ClientPtr& client, const Frame& frame,
+                              const Status& status) {
+  rpc::Reply reply;
+  if (!status.ok()) {
+    reply.set_answer(rpc::Reply::FAILED);
+    reply.set_code(static_cast<uint32_t>(status.code()));
+    reply.set_message(std::string(status.message()));
+  }
+  server_->Reply(client, frame, reply);
+}
+
+void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
+  requests_->Add();
+  rpc::Request request;
+  if (!request.ParseFromString(frame.header)) {
+    return Answer(client, frame, rpc::Reply::INVALID, "the request makes no sense");
+  }
+  if (stopping_) return Answer(client, frame, rpc::Reply::NOT_MASTER, "the node stops");
+  switch (request.body_case()) {
+    case rpc::Request::kIo: return Serve(client, std::move(frame), request.io());
+    case rpc::Request::kOpenSession: {
+      const GroupId group = request.open_session().group();
+      return Ask(client, std::move(frame), group, ToShardRequest(request.open_session()),
+                 "open session");
+    }
+    case rpc::Request::kKeepAlive: {
+      const GroupId group = request.keep_alive().group();
+      return Ask(client, std::move(frame), group, ToShardRequest(request.keep_alive()),
+                 "keep alive");
+    }
+    case rpc::Request::kCloseSession: {
+      const GroupId group = request.close_session().group();
+      return Ask(client, std::move(frame), group, ToShardRequest(request.close_session()),
+                 "close session");
+    }
+    case rpc::Request::kGetCatalogue: {
+      rpc::Reply reply;
+      if (!keeper_->known()) {
+        return Answer(client, frame, rpc::Reply::BUSY, "the catalogue is not known yet");
+      }
+      if (keeper_->catalogue().version() > request.get_catalogue().newer_than()) {
+        keeper_->catalogue().SerializeToString(reply.mutable_catalogue());
+      }
+      return server_->Reply(client, frame, reply);
+    }
+    case rpc::Request::kCreateVolume:
+      return Change(client, frame, [r = request.create_volume()](rpc::Catalogue* catalogue) {
+        return AddVolume(r, catalogue);
+      });
+    case rpc::Request::kResizeVolume:
+      return Change(client, frame, [r = request.resize_volume()](rpc::Catalogue* catalogue) {
+        return ResizeVolume(r, catalogue);
+      });
+    case rpc::Request::kDeleteVolume:
+      return Change(client, frame, [r = request.delete_volume()](rpc::Catalogue* catalogue) {
+        return DeleteVolume(r, catalogue);
+      });
+    case rpc::Request::kGetStatus: {
+      rpc::Reply reply;
+      FillStatus(request.get_status().groups(), reply.mutable_status());
+      return server_->Reply(client, frame, reply);
+    }
+    case rpc::Request::kMoveMaster: return MoveMaster(client, frame, request.move_master());
+    case rpc::Request::BODY_NOT_SET: break;
+  }
+  Answer(client, frame, rpc::Reply::INVALID, "a request of a newer version: upgrade this node");
+}
+
+void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io) {
+  const auto served = served_.find(io.group());
+  if (served == served_.end()) {
+    return Answer(client, frame, rpc::Reply::NO_GROUP,
+                  fmt::format("node {} has no replica of group {}", options_.node, io.group()));
+  }
+  Result<ShardRequest> request = ToShardRequest(io, frame, served->second.block_pages);
+  if (!request.ok()) {
+    return Answer(client, frame, rpc::Reply::INVALID, std::string(request.status().message()));
+  }
+  const uint64_t extent = kExtentPages / served->second.block_pages;
+  uint64_t last = io.lba() + io.count();
+  if (io.extents_size() > 0) last = io.extents(io.extents_size() - 1) * extent;
+  if (last > served->second.blocks) {
+    return Answer(client, frame, rpc::Reply::INVALID, "behind the end of the volume");
+  }
+  Ask(client, std::move(frame), io.group(), std::move(*request),
+      io.kind() == rpc::Io::READ ? "read" : "write");
+}
+
+void Node::Impl::Ask(const Server::ClientPtr& client, Frame frame, GroupId group,
+                     ShardRequest request, const char* what) {
+  if (core_->shard(group) == nullptr || group == kSystemGroup) {
+    return Answer(client, frame, rpc::Reply::NO_GROUP,
+                  fmt::format("node {} has no replica of group {}", options_.node, group));
+  }
+  const Nanos now = clock_.Now();
+  request.id = next_request_++;
+  const bool opens = request.context.kind == RequestKind::kOpenSession;
+  frame.payload = {};
+  asked_.emplace(request.id, Asked{client, std::move(frame), group, now, what, opens});
+  core_->Submit(group, std::move(request), now);
+  Wake();
+}
+
+void Node::Impl::OnReply(ShardReply reply) {
+  const auto found = asked_.find(reply.id);
+  if (found == asked_.end()) {
+    keeper_->OnReply(reply, clock_.Now());
+    return;
+  }
+  const Asked asked = std::move(found->second);
+  asked_.erase(found);
+  const Nanos took = clock_.Now() - asked.since;
+  (reply.data ? read_time_ : request_time_)->Observe(static_cast<uint64_t>(took));
+  if (options_.slow_request != 0 && took >= options_.slow_request) NoteSlow(asked, reply, took);
+  rpc::Reply out;
+  std::vector<BufferSlice> payload;
+  FillReply(reply, &out, &payload);
+  if (asked.opens_session && out.answer() == rpc::Reply::DONE) {
+    out.set_session(VersionInstance(reply.outcome.version));
+  }
+  server_->Reply(asked.client, asked.frame, out, std::move(payload));
+}
+
+void Node::Impl::NoteSlow(const Asked& asked, const ShardReply& reply, Nanos took) {
+  slow_->Add();
+  HYDRA_LOG_WARN("slow request: id {} {} group {} answer {} took {} ms", asked.frame.id, asked.what,
+                 asked.group, static_cast<int>(reply.answer), took / kMillisecond);
+}
+
+}  // namespace hydra

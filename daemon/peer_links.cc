@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/peer_links.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include <boost/asio/connect.hpp>
+
+#include "base/logging.h"
+#include "client/protocol.pb.h"
+#include "daemon/handshake.h"
+#include "daemon/peer_wire.h"
+
+namespace hydra {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstRetry(50);
+constexpr milliseconds kLongestRetry(2000);
+constexpr milliseconds kHandshakeTime(2000);
+
+std::string AsString(const Uuid& uuid) {
+  return {reinterpret_cast<const char*>(uuid.bytes.data()), uuid.bytes.size()};
+}
+
+}  // namespace
+
+struct PeerLinks::Link {
+  explicit Link(asio::io_context& io) : resolver(io), timer(io) {}
+
+  NodeId node = 0;
+  std::string address;
+  tcp::resolver resolver;
+  asio::steady_timer timer;  // of the handshake, or until the next call
+  std::shared_ptr<Connection> connection;
+  HandshakeFacts facts;
+  bool ready = false;
+  bool gone = false;
+  milliseconds retry = kFirstRetry;
+  std::string refusal;
+};
+
+PeerLinks::PeerLinks(asio::io_context* io, NodeIdentity self, size_t queue_bytes)
+    : io_(io), self_(std::move(self)), queue_bytes_(queue_bytes), rng_(self_.node) {}
+
+PeerLinks::~PeerLinks() { Close(); }
+
+void PeerLinks::Close() {
+  closed_ = true;
+  SetPeers({});
+}
+
+void PeerLinks::SetPeers(const std::map<NodeId, std::string>& addresses) {
+  for (auto it = links_.begin(); it != links_.end();) {
+    const auto wanted = addresses.find(it->first);
+    if (wanted != addresses.end() && wanted->second == it->second->address) {
+      ++it;
+      continue;
+    }
+    Link& link = *it->second;
+    link.gone = true;
+    link.timer.cancel();
+    link.resolver.cancel();
+    if (link.connection) link.connection->Close();
+    it = links_.erase(it);
+  }
+  for (const auto& [node, address] : addresses) {
+    if (node == self_.node || links_.contains(node)) continue;
+    auto link = std::make_shared<Link>(*io_);
+    link->node = node;
+    link->address = address;
+    links_[node] = link;
+    Dial(link);
+  }
+}
+
+void PeerLinks::Dial(const std::shared_ptr<Link>& link) {
+  if (link->gone) return;
+  const size_t colon = link->address.rfind(':');
+  const std::string host = link->address.substr(0, colon);
+  const std::string port = colon == std::string::npos ? "" : link->address.substr(colon + 1);
+  link->resolver.async_resolve(
+      host, port, [this, link](const ErrorCode& error, const tcp::resolver::results_type& found) {
+        if (link->gone) return;
+        if (error) return Redial(link, Status::Unavailable(error.message()));
+        auto socket = std::make_shared<tcp::socket>(*io_);
+        asio::async_connect(*socket, found,
+                            [this, link, socket](const ErrorCode& failed, const tcp::endpoint&) {
+                              if (link->gone) return;
+                              if (failed) {
+                                return Redial(link, Status::Unavailable(failed.message()));
+                              }
+                              Greet(link, std::move(*socket));
+                            });
+      });
+}
+
+void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
+  Connection::Options options;
+  options.queue_bytes = queue_bytes_;
+  link->connection = Connection::Adopt(std::move(socket), std::move(options));
+  link->ready = false;
+  link->facts = {self_.cluster, self_.node, link->node, MakeNonce(), {}};
+  rpc::Hello hello;
+  hello.set_kind(rpc::Hello::PEER);
+  hello.set_protocol(kProtocolVersion);
+  hello.set_cluster(AsString(self_.cluster));
+  hello.set_node(self_.node);
+  hello.set_callee(link->node);
+  hello.set_nonce(link->facts.caller_nonce);
+  hello.set_feature_level(self_.feature_level);
+  hello.set_store(AsString(self_.store));
+  link->connection->Start({[this, link](const Frame& frame) { OnFrame(link, frame); },
+                           [this, link](const Status& why) { Redial(link, why); }});
+  link->connection->Send(FrameType::kHello, 0, hello.SerializeAsString());
+  link->timer.expires_after(kHandshakeTime);
+  link->timer.async_wait([this, link](const ErrorCode& error) {
+    if (!error && !link->ready && !link->gone) {
+      Redial(link, Status::Unavailable("no answer to the greeting"));
+    }
+  });
+}
+
+void PeerLinks::OnFrame(const std::shared_ptr<Link>& link, const Frame& frame) {
+  if (link->gone || link->ready) return;  // nothing else is said on this side
+  if (frame.type == FrameType::kGoodbye) {
+    rpc::Goodbye goodbye;
+    if (!goodbye.ParseFromString(frame.header)) return;
+    if (goodbye.message() != link->refusal) {
+      HYDRA_LOG_WARN("node {} refuses this node: {}", link->node, goodbye.message());
+    }
+    link->refusal = goodbye.message();
+    return Redial(link, Status::Unavailable(goodbye.message()));
+  }
+  if (frame.type == FrameType::kReady) {
+    link->ready = true;
+    link->retry = kFirstRetry;
+    link->refusal.clear();
+    link->timer.cancel();
+    HYDRA_LOG_INFO("connected to node {} at {}", link->node, link->address);
+    return;
+  }
+  rpc::Welcome welcome;
+  if (frame.type != FrameType::kWelcome || !welcome.ParseFromString(frame.header)) return;
+  link->facts.callee_nonce = welcome.nonce();
+  if (welcome.node() != link->node || welcome.cluster() != AsString(self_.cluster) ||
+      !ProofIsGood(self_.secret, ProofOf::kCallee, link->facts, welcome.proof())) {
+    return Redial(link,
+                  Status::FailedPrecondition(
+                      "who answers is another node, of another cluster, or has another secret"));
+  }
+  rpc::Proof proof;
+  proof.set_proof(MakeProof(self_.secret, ProofOf::kCaller, link->facts));
+  link->connection->Send(FrameType::kProof, 0, proof.SerializeAsString());
+}
+
+void PeerLinks::Redial(const std::shared_ptr<Link>& link, const Status& why) {
+  if (link->gone) return;
+  if (link->ready) {
+    HYDRA_LOG_WARN("lost the connection to node {}: {}", link->node, why.message());
+  } else {
+    HYDRA_LOG_DEBUG("node {} at {} cannot be reached: {}", link->node, link->address,
+                    why.message());
+  }
+  link->ready = false;
+  if (link->connection) link->connection->Close();
+  link->connection.reset();
+  const auto wait = link->retry / 2 +
+                    milliseconds(rng_.Below(static_cast<uint64_t>(link->retry.count()) / 2 + 1));
+  link->retry = std::min(link->retry * 2, kLongestRetry);
+  link->timer.expires_after(wait);
+  link->timer.async_wait([this, link](const ErrorCode& error) {
+    if (!error && !link->gone) Dial(link);
+  });
+}
+
+void PeerLinks::Send(const PeerMessage& message) {
+  const auto* heartbeat = std::get_if<paxos::Heartbeat>(&message);
+  const NodeId to = heartbeat ? heartbeat->to : std::get<paxos::Message>(message).to.node;
+  const auto found = links_.find(to);
+  if (found == links_.end() || !found->second->ready) {
+    ++stats_.dropped;
+    return;
+  }
+  PeerFrame frame = EncodePeerMessage(message);
+  if (found->second->connection->Send(frame.type, 0, std::move(frame.header),
+                                      std::move(frame.payload), frame.payload_bytes)) {
+    ++stats_.sent;
+  } else {
+    ++stats_.dropped;
+  }
+}
+
+bool PeerLinks::connected(NodeId node) const {
+  const auto found = links_.find(node);
+  return found != links_.end() && found->second->ready;
+}
+
+std::string PeerLinks::refusal(NodeId node) const {
+  const auto found = links_.find(node);
+  return found == links_.end() ? "" : found->second->refusal;
+}
+
+}  // namespace hydra

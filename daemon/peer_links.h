@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connections to other nodes. Each node calls every other one and sends on the connection it made;
+// what it receives comes on those that the others made. A link that is down drops messages: the
+// protocol repeats what matters.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "base/ids.h"
+#include "base/rng.h"
+#include "base/uuid.h"
+#include "client/connection.h"
+#include "daemon/node_core.h"
+
+namespace hydra {
+
+// What a node says of itself when it calls another.
+struct NodeIdentity {
+  NodeId node = 0;
+  Uuid cluster;
+  Uuid store;
+  std::string secret;
+  uint32_t feature_level = 1;
+};
+
+class PeerLinks {
+ public:
+  struct Stats {
+    uint64_t sent = 0;
+    uint64_t dropped = 0;  // not connected, or too much queued
+  };
+
+  PeerLinks(boost::asio::io_context* io, NodeIdentity self, size_t queue_bytes);
+  ~PeerLinks();
+
+  // Calls those that are new, hangs up on those that are gone. host:port by node.
+  void SetPeers(const std::map<NodeId, std::string>& addresses);
+  void Send(const PeerMessage& message);
+  bool connected(NodeId node) const;
+  // What a peer said when it refused the last call; empty if it did not.
+  std::string refusal(NodeId node) const;
+  const Stats& stats() const { return stats_; }
+  void Close();
+
+ private:
+  struct Link;
+
+  void Dial(const std::shared_ptr<Link>& link);
+  void Greet(const std::shared_ptr<Link>& link, boost::asio::ip::tcp::socket socket);
+  void OnFrame(const std::shared_ptr<Link>& link, const Frame& frame);
+  void Redial(const std::shared_ptr<Link>& link, const Status& why);
+
+  boost::asio::io_context* const io_;
+  const NodeIdentity self_;
+  const size_t queue_bytes_;
+  Rng rng_;
+  std::map<NodeId, std::shared_ptr<Link>> links_;
+  Stats stats_;
+  bool closed_ = false;
+};
+
+}  // namespace hydra

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who calls this node: greets peers and clients, hands on what they say, and answers clients.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "base/buffer.h"
+#include "base/status.h"
+#include "client/connection.h"
+#include "client/protocol.pb.h"
+#include "daemon/node_core.h"
+#include "daemon/peer_links.h"
+
+namespace hydra {
+
+class Server {
+ public:
+  struct Options {
+    std::string listen;  // host:port
+    NodeIdentity self;
+    size_t max_clients = 1024;
+    // Per client: beyond these nothing more is read from it until something was answered.
+    size_t max_requests = 1024;
+    size_t max_request_bytes = 32u << 20;
+    // Memory for payload, apart from each other so that clients cannot keep peers from talking.
+    size_t client_pool_bytes = 128u << 20;
+    size_t peer_pool_bytes = 256u << 20;
+  };
+  struct Client;
+  using ClientPtr = std::shared_ptr<Client>;
+  struct Handlers {
+    // Whether to talk to a peer on that store; if not, why.
+    std::function<Status(NodeId node, const std::string& store)> admit;
+    std::function<void(PeerMessage message)> peer;
+    std::function<void(const ClientPtr& client, Frame frame)> request;
+  };
+
+  Server(boost::asio::io_context* io, Options options, Handlers handlers);
+  ~Server();
+
+  Status Listen();
+  // Every request is answered once, unless its client is gone.
+  void Reply(const ClientPtr& client, const Frame& request, const rpc::Reply& reply,
+             std::vector<BufferSlice> payload = {});
+  // No new callers; those that are there are told why.
+  void Close(const std::string& why);
+  size_t clients() const { return clients_.size(); }
+  uint64_t copied_bytes() const;
+
+ private:
+  struct Caller;
+
+  void AcceptNext();
+  void Greet(boost::asio::ip::tcp::socket socket);
+  void OnHello(const std::shared_ptr<Caller>& caller, const Frame& frame);
+  void OnProof(const std::shared_ptr<Caller>& caller, const Frame& frame);
+  void Refuse(const std::shared_ptr<Connection>& connection, const std::string& why);
+  void BecomePeer(const std::shared_ptr<Caller>& caller);
+  void BecomeClient(const std::shared_ptr<Caller>& caller);
+  void Drop(const ClientPtr& client);
+
+  boost::asio::io_context* const io_;
+  const Options options_;
+  const Handlers handlers_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  BufferPool client_pool_;
+  BufferPool peer_pool_;
+  std::list<ClientPtr> clients_;
+  std::map<NodeId, std::shared_ptr<Connection>> peers_;  // their latest call
+  size_t greeting_ = 0;                                  // callers that have not said who they are
+  bool closed_ = false;
+};
+
+}  // namespace hydra
