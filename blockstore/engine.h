@@ -355,6 +355,9 @@ class Engine {
   virtual Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) = 0;
 
   virtual EngineStats Stats() const = 0;
+  // False: entries with payload are refused with kNoSpace until something is deleted; the reserve
+  // is for what deletes. Cheap enough to be asked all the time.
+  virtual bool HasSpace() const = 0;
   virtual const Status& poisoned() const = 0;  // OK while healthy
 
   // Writes what is queued, seals, checkpoints and marks the store as cleanly closed.

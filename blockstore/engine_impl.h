@@ -174,6 +174,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Status Checkpoint() override;
   Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) override;
   EngineStats Stats() const override;
+  bool HasSpace() const override { return volume_->HasSpace(); }
   const Status& poisoned() const override { return poisoned_; }
   Status Close() override;
 

@@ -105,6 +105,7 @@ void NodeCore::Tick(Nanos now) {
   UpdatePeers(now);
   UpdateLeases();
   leases_->SetDurableBatch(engine_->Stats().durable_batch);
+  leases_->SetFull(!engine_->HasSpace());
   for (auto& [group, shard] : shards_) shard->Tick(now);
   leases_->Tick(now, &heartbeats_);
 }

@@ -52,7 +52,7 @@ enum class ShardAnswer : uint8_t {
   kCancelled,
   kFenced,
   kInvalid,  // `status` says why
-  kNoSpace,
+  kNoSpace,  // certainly not executed: no majority has space for data; deletes still work
   kDamaged,  // the local copy of a block is rotten: read it from a peer
 };
 
@@ -219,6 +219,7 @@ class Shard {
   void Compared(ShardRequest request, const ReadResult& found, Nanos now);
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
+  bool MajorityHasSpace(Nanos now) const;
   void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);

@@ -159,6 +159,17 @@ bool Shard::SeenAllows(const ShardRequest& request) {
   return allowed;
 }
 
+// What a majority cannot store must not be proposed: it would stand in the way of everything behind
+// it, the deletes that make room included.
+bool Shard::MajorityHasSpace(Nanos now) const {
+  const paxos::Config& config = replica_->config();
+  uint32_t bits = 0;
+  for (size_t i = 0; i < config.members().size(); ++i) {
+    if (leases_->HasSpace(config.members()[i].id.node, now)) bits |= 1u << i;
+  }
+  return config.IsMajority(bits);
+}
+
 void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   if (!ready()) return Answer(request, ShardAnswer::kNotMaster);
   ShardAnswer refusal = ShardAnswer::kBusy;
@@ -166,6 +177,12 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   if (!Decide(request, &refusal, &repeat)) {
     AnswerId(request.id, refusal, std::move(repeat));
     return;
+  }
+  if (request.op.PayloadPages() > 0 && !MajorityHasSpace(now)) {
+    HYDRA_PROBE("space: a write is refused before it is proposed");
+    return Answer(request, ShardAnswer::kNoSpace,
+                  Status::NoSpace("no majority of the group's stores has space for more data: "
+                                  "unmap blocks, or add capacity"));
   }
   if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {
     return Answer(request, ShardAnswer::kBusy);

@@ -68,6 +68,7 @@ void LeaseTable::Tick(Nanos now, std::vector<Heartbeat>* out) {
     message.lease = options_.lease;
     message.store = options_.store;
     message.durable_batch = durable_batch_;
+    message.full = full_;
     FillNotices(&peer, &message);
     peer.sent.emplace(message.sequence, now);
     if (peer.sent.size() > kMaxUnanswered) peer.sent.erase(peer.sent.begin());
@@ -115,6 +116,7 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now,
   reply.asker_boot = in.boot;
   reply.store = options_.store;
   reply.durable_batch = durable_batch_;
+  reply.full = full_;
   if (!grant) {
     // Granted only to the process that is known as the peer's: replicas rely on that.
   } else if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
@@ -144,6 +146,7 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
   peer.heard = now;
   peer.heard_before = peer.next_sequence;
   peer.durable_batch = std::max(peer.durable_batch, in.durable_batch);
+  peer.full = in.full;
 
   for (const Notice& notice : in.notices) {
     if (notice.sequence <= peer.seen_notice) continue;
@@ -202,6 +205,11 @@ bool LeaseTable::Alive(NodeId peer, Nanos now) const {
   const auto found = peers_.find(peer);
   return found != peers_.end() && found->second.boot != 0 &&
          now < found->second.heard + options_.dead_after;
+}
+
+bool LeaseTable::HasSpace(NodeId peer, Nanos now) const {
+  if (peer == options_.node) return !full_;
+  return Alive(peer, now) && !peers_.at(peer).full;
 }
 
 uint64_t LeaseTable::BootOf(NodeId peer) const {

@@ -45,6 +45,7 @@ struct Heartbeat {
   // Of the sender's stream. The same store with less than before was rolled back.
   uint64_t store = 0;
   uint64_t durable_batch = 0;
+  bool full = false;  // the sender's store takes no payload any more
 };
 
 // Leases of one node, granted and held: per pair of nodes, over all groups.
@@ -85,6 +86,7 @@ class LeaseTable {
   void Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out,
             std::vector<std::pair<NodeId, Notice>>* notices);
   void SetDurableBatch(uint64_t batch) { durable_batch_ = batch; }
+  void SetFull(bool full) { full_ = full; }
   // Nothing longer is granted: what a later life of this node will find stored, and wait out.
   void SetLongestGrant(Nanos longest) { longest_grant_ = longest; }
 
@@ -104,6 +106,8 @@ class LeaseTable {
   Held HeldFrom(NodeId peer) const;
   bool Alive(NodeId peer, Nanos now) const;
   uint64_t BootOf(NodeId peer) const;  // 0: never heard
+  // Whether it (this node included) said lately that its store takes payload.
+  bool HasSpace(NodeId peer, Nanos now) const;
   void Notify(NodeId peer, GroupId group, Notice::Kind kind, const Ballot& ballot);
   // Peers whose store went back in time since; the owner must not talk to them.
   const std::vector<NodeId>& rolled_back() const { return rolled_back_; }
@@ -125,6 +129,7 @@ class LeaseTable {
     uint64_t seen_notice = 0;
     uint64_t store = 0;
     uint64_t durable_batch = 0;
+    bool full = false;
   };
 
   static void Grant(Peer* peer, uint64_t boot, Nanos until);
@@ -138,6 +143,7 @@ class LeaseTable {
   std::vector<NodeId> rolled_back_;
   uint64_t durable_batch_ = 0;
   Nanos longest_grant_ = 0;
+  bool full_ = false;
   uint64_t last_notice_ =
       0;  // of all peers: a peer that leaves and comes back sees no number twice
 };

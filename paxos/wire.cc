@@ -525,6 +525,7 @@ void EncodeHeartbeat(const Heartbeat& heartbeat, std::string* bytes) {
   out.set_store(heartbeat.store);
   out.set_asker_boot(heartbeat.asker_boot);
   out.set_durable_batch(heartbeat.durable_batch);
+  out.set_full(heartbeat.full);
   HYDRA_CHECK(out.AppendToString(bytes));
 }
 
@@ -565,6 +566,7 @@ Result<Heartbeat> DecodeHeartbeat(std::string_view bytes) {
   heartbeat.store = in.store();
   heartbeat.asker_boot = in.asker_boot();
   heartbeat.durable_batch = in.durable_batch();
+  heartbeat.full = in.full();
   return heartbeat;
 }
 

@@ -327,6 +327,37 @@ TEST(LeaseTable, AGrantDoesNotCountWhileANoticeIsMissing) {
   EXPECT_EQ(a.HeldFrom(2).sent, 300 * kMs);
 }
 
+TEST(LeaseTable, APeerIsKnownToBeFullAsLongAsItSaysSo) {
+  LeaseTable a = Table(1, 11);
+  LeaseTable b = Table(2, 21);
+  Exchange exchange;
+  EXPECT_FALSE(a.HasSpace(2, 0)) << "nothing was heard of it";
+  exchange.Run(&a, &b, 100 * kMs);
+  EXPECT_TRUE(a.HasSpace(2, 100 * kMs));
+  b.SetFull(true);
+  EXPECT_FALSE(b.HasSpace(2, 100 * kMs));
+  exchange.Run(&a, &b, 200 * kMs);
+  EXPECT_FALSE(a.HasSpace(2, 200 * kMs));
+  EXPECT_TRUE(b.HasSpace(1, 200 * kMs));
+  b.SetFull(false);
+  exchange.Run(&b, &a, 300 * kMs);
+  EXPECT_TRUE(a.HasSpace(2, 300 * kMs));
+  EXPECT_FALSE(a.HasSpace(2, 10 * kSecond)) << "not heard for long";
+}
+
+TEST(LeaseTable, NothingLongerIsGrantedThanWhatIsStored) {
+  LeaseTable a = Table(1, 11);
+  LeaseTable b = Table(2, 21);
+  b.SetLongestGrant(110 * kMs);
+  Exchange exchange;
+  exchange.Run(&a, &b, kSecond);
+  EXPECT_EQ(b.GrantedUntil(1, 11), kSecond + 110 * kMs);
+  EXPECT_EQ(a.HeldFrom(2).until, kSecond + 90 * kMs);
+  b.SetLongestGrant(kSecond);
+  exchange.Run(&a, &b, 2 * kSecond);
+  EXPECT_EQ(b.GrantedUntil(1, 11), 2 * kSecond + LeaseTable::Options{}.lease);
+}
+
 TEST(LeaseTable, NoticesOfAPeerThatLeftAndCameBackAreStillHeard) {
   LeaseTable a = Table(1, 11);
   LeaseTable b = Table(2, 21);

@@ -197,6 +197,7 @@ TEST(Wire, AHeartbeatComesOutAsItWentIn) {
   heartbeat.seen_boot = 12;
   heartbeat.seen_notice = 13;
   heartbeat.durable_batch = 14;
+  heartbeat.full = true;
   std::string bytes;
   EncodeHeartbeat(heartbeat, &bytes);
   const Result<Heartbeat> decoded = DecodeHeartbeat(bytes);
@@ -207,6 +208,7 @@ TEST(Wire, AHeartbeatComesOutAsItWentIn) {
   EXPECT_EQ(decoded->sequence, 5u);
   EXPECT_TRUE(decoded->is_reply);
   EXPECT_EQ(decoded->lease, 300 * kMillisecond);
+  EXPECT_TRUE(decoded->full);
   ASSERT_EQ(decoded->notices.size(), 2u);
   EXPECT_EQ(decoded->notices[1].group, 8u);
   EXPECT_EQ(decoded->notices[1].kind, Notice::Kind::kResigned);
