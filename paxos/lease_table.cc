@@ -35,8 +35,11 @@ void LeaseTable::SetPeers(const std::vector<NodeId>& peers, Nanos now) {
     peers_.emplace(node, std::move(peer));
   }
   // What was granted to a peer that is no longer one still binds; it is dropped when it ran out.
+  // And a notice must not get lost: with the next lease the peer would count on what was taken
+  // back.
   std::erase_if(peers_, [&](const auto& peer) {
     return std::find(peers.begin(), peers.end(), peer.first) == peers.end() &&
+           peer.second.notices.empty() &&
            std::all_of(peer.second.granted.begin(), peer.second.granted.end(),
                        [now](const auto& grant) { return grant.second <= now; });
   });
@@ -218,9 +221,8 @@ uint64_t LeaseTable::BootOf(NodeId peer) const {
 }
 
 void LeaseTable::Notify(NodeId node, GroupId group, Notice::Kind kind, const Ballot& ballot) {
-  const auto found = peers_.find(node);
-  if (found == peers_.end()) return;
-  Peer& peer = found->second;
+  if (node == options_.node) return;
+  Peer& peer = peers_[node];
   Notice& notice = peer.notices[{group, kind}];
   notice = {++last_notice_, group, kind, ballot};
   peer.last_notice = last_notice_;

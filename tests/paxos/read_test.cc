@@ -358,6 +358,21 @@ TEST(LeaseTable, NothingLongerIsGrantedThanWhatIsStored) {
   EXPECT_EQ(b.GrantedUntil(1, 11), 2 * kSecond + LeaseTable::Options{}.lease);
 }
 
+TEST(LeaseTable, ANoticeToANodeThatIsNoPeerWaitsForIt) {
+  LeaseTable a = Table(1, 11);
+  LeaseTable::Options options;
+  options.node = 2;
+  options.boot = 21;
+  LeaseTable b(options);
+  b.Notify(1, 5, Notice::Kind::kMoved, {3, 3});
+  b.SetPeers({}, kMs);
+  b.SetPeers({1}, kMs);
+  Exchange exchange;
+  exchange.Run(&a, &b, 100 * kMs);
+  ASSERT_EQ(exchange.notices.size(), 1u);
+  EXPECT_EQ(exchange.notices[0].second.group, 5u);
+}
+
 TEST(LeaseTable, NoticesOfAPeerThatLeftAndCameBackAreStillHeard) {
   LeaseTable a = Table(1, 11);
   LeaseTable b = Table(2, 21);
