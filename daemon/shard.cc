@@ -144,8 +144,10 @@ void Shard::SaveIdentity() {
   const uint64_t token = tokens_->Add(options_.group, kLocalIdentity);
   const Status saved =
       engine_->SaveHardState(options_.group, replica_->promised(), identity_.Encode(), token);
-  if (!saved.ok()) {
-    tokens_->Cancel(token);
+  identity_waits_ = !saved.ok();
+  if (saved.ok()) return;
+  tokens_->Cancel(token);
+  if (saved.code() != Code::kBusy && saved.code() != Code::kNoSpace) {
     Fail(saved.WithContext("save the replica's identity"));
   }
 }
@@ -179,9 +181,15 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
   return false;
 }
 
-// In order, except that a promise does not wait behind entries for which there is no space.
+// In order, except that hard states are handed over ahead of entries for which there is no space:
+// the engine keeps room for them. What a promise says includes those entries, so it is said only
+// when they are durable as well (Completed).
 bool Shard::DrainAppends() {
   bool moved = false;
+  if (identity_waits_) {
+    SaveIdentity();
+    if (identity_waits_) return false;
+  }
   bool blocked = false;
   for (auto it = append_queue_.begin(); it != append_queue_.end() && failed_.ok();) {
     if (blocked && it->kind == paxos::Append::Kind::kAccept) {

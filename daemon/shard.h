@@ -234,6 +234,7 @@ class Shard {
   TokenTable* tokens_;
   ReplicaIdentity identity_;
   Nanos durable_lease_ = 0;
+  bool identity_waits_ = false;  // the engine would not take it yet
   std::unique_ptr<paxos::Replica> replica_;
   GroupState state_;
   Status failed_;
