@@ -214,6 +214,7 @@ class Shard {
   void LoseMastership();
   void DropUnproposed();
   void BecomeReadyIfApplied(Nanos now);
+  Status CheckMutation(const ShardRequest& request) const;
   void Mutate(ShardRequest request, Nanos now, bool locked);
   void Resolve(uint64_t ticket, Nanos now);
   void Compared(ShardRequest request, const ReadResult& found, Nanos now);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/probe.h"
 #include "base/sabotage.h"
+#include "blockstore/payload.h"
 #include "daemon/shard.h"
 #include "daemon/shard_install.h"
 
@@ -105,7 +106,43 @@ void Shard::Submit(ShardRequest request, Nanos now) {
     replica_->Read(id, now);
     return;
   }
+  if (Status valid = CheckMutation(request); !valid.ok()) {
+    return Answer(request, ShardAnswer::kInvalid, std::move(valid));
+  }
   Mutate(std::move(request), now, false);
+}
+
+// Everything below relies on it, down to the engine, which a wrong payload would stop.
+Status Shard::CheckMutation(const ShardRequest& request) const {
+  RequestContext context = request.context;
+  switch (context.kind) {
+    case RequestKind::kNoop:
+    case RequestKind::kConfig:
+    case RequestKind::kMaster: return Status::InvalidArgument("not a client's request");
+    case RequestKind::kCompareAndWrite:
+      if (context.outcome) return Status::InvalidArgument("the outcome is the master's to say");
+      context.outcome = Outcome{};
+      break;
+    default: break;
+  }
+  if (context.interval != 0) return Status::InvalidArgument("the interval is the master's to say");
+  HYDRA_RETURN_IF_ERROR(ValidateContext(context, request.op));
+  Entry alone;
+  alone.operations.push_back(request.op);
+  HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+  if (request.compare.length > 0 &&
+      request.compare.offset + request.compare.length > request.compare.buffer.size()) {
+    return Status::InvalidArgument("what to compare with is not there");
+  }
+  HYDRA_RETURN_IF_ERROR(
+      CheckSlices(request.payload, uint64_t{request.op.PayloadPages()} * kPageSize));
+  PayloadWalk walk(request.payload);
+  for (const uint32_t crc : request.op.crcs) {
+    if (request.op.kind != OpKind::kWrite) break;
+    if (walk.Next(size_t{block_pages_} * kPageSize) == crc) continue;
+    return Status::InvalidArgument("the payload was damaged on its way here; send it again");
+  }
+  return Status::Ok();
 }
 
 // Whether the request is to be executed; if not, what it is answered.
