@@ -367,6 +367,10 @@ void Shard::Step(paxos::Message message, Nanos now) {
     for (const paxos::ChosenEntry& entry : reply->entries) {
       if (!entry.same && !BodyIsGood(entry.meta, entry.body, entry.instance)) return;
     }
+  } else if (const auto* fetched = std::get_if<paxos::FetchedBody>(&message.body)) {
+    if (fetched->found && !BodyIsGood(fetched->digest, fetched->body, fetched->instance)) return;
+  } else if (const auto* chunk = std::get_if<paxos::InstallChunk>(&message.body)) {
+    if (chunk->body == nullptr) return;  // asked for again, in time elsewhere
   }
   replica_->Step(std::move(message), now);
 }

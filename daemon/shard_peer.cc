@@ -34,6 +34,13 @@ bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
   return meta.kind != paxos::EntryKind::kConfig || (meta.config && *actual->config == *meta.config);
 }
 
+// The same where only the digest is known: equal digests mean equal entries.
+bool Shard::BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const {
+  if (body == nullptr) return false;
+  const auto meta = MetaOf(static_cast<const EntryBody*>(body.get())->entry, instance);
+  return meta.ok() && meta->digest == digest && BodyIsGood(*meta, body, instance);
+}
+
 // --- The log ------------------------------------------------------------------------------------
 
 void Shard::Serve(const paxos::ServeCatchUp& serve) {
@@ -140,7 +147,7 @@ void Shard::Serve(const paxos::ServeInstall& serve) {
 void Shard::TakePiece(const paxos::InstallChunk& chunk) {
   install_->body = std::static_pointer_cast<const InstallBody>(chunk.body);
   const auto info = engine_->Info(options_.group);
-  if (!info.ok() || install_->body == nullptr) return;
+  HYDRA_CHECK(info.ok() && install_->body != nullptr);  // Step saw to it
   const bool fresh = !info->installing || info->install.restart || chunk.cursor.empty() ||
                      info->install.mode != install_->body->piece.chunk.mode;
   install_->queued = fresh ? InstallWork::Step::kBegin : InstallWork::Step::kChunk;
