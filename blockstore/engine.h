@@ -259,7 +259,8 @@ class Engine {
                         Payload payload, uint64_t token) = 0;
   virtual Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque,
                                uint64_t token) = 0;
-  // Drops entries up to `instance`, which must be stable.
+  // Drops entries up to `instance`, which must be stable and, if the layers above have a state, not
+  // above GroupInfo::state_at: from there on a restart rolls that state forward by the log.
   virtual Status TruncateLog(GroupId group, Instance instance, uint64_t token) = 0;
   // Clears `suspect`: the caller has made sure that the group no longer needs what was lost.
   virtual Status Readmit(GroupId group) = 0;
