@@ -100,7 +100,11 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::
   uint64_t last = io.lba() + io.count();
   if (io.extents_size() > 0) last = io.extents(io.extents_size() - 1) * extent;
   if (last > served->second.blocks) {
-    return Answer(client, frame, rpc::Reply::INVALID, "behind the end of the volume");
+    rpc::Reply reply;
+    reply.set_answer(rpc::Reply::INVALID);
+    reply.set_code(static_cast<uint32_t>(Code::kOutOfRange));
+    reply.set_message("behind the end of the volume");
+    return server_->Reply(client, frame, reply);
   }
   Ask(client, std::move(frame), io.group(), std::move(*request),
       io.kind() == rpc::Io::READ ? "read" : "write");

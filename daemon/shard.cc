@@ -218,6 +218,7 @@ bool Shard::DrainAppends() {
 // The core hears of a record when all before it are durable as well: the engine writes hard state
 // ahead of entries.
 void Shard::Completed(uint64_t local_token, Nanos now) {
+  touched_ = true;
   if (local_token >= kLocalInstall) {
     InstallStepDone(now);
     return;
@@ -351,11 +352,13 @@ bool Shard::serves_local() const {
 // --- Inputs -------------------------------------------------------------------------------------
 
 void Shard::Tick(Nanos now) {
+  touched_ = true;
   now_ = std::max(now_, now);
   replica_->Tick(now);
 }
 
 void Shard::Step(paxos::Message message, Nanos now) {
+  touched_ = true;
   now_ = std::max(now_, now);
   if (next_incarnation_ != 0) return;  // for somebody who is about to be another
   // What the core would store must be what it is said to be.
@@ -376,10 +379,12 @@ void Shard::Step(paxos::Message message, Nanos now) {
 }
 
 void Shard::OnNotice(NodeId from, const paxos::Notice& notice, Nanos now) {
+  touched_ = true;
   replica_->OnNotice(from, notice, now);
 }
 
 Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now) {
+  touched_ = true;
   auto body = std::make_shared<EntryBody>();
   body->entry = ConfigEntry(members);
   return replica_->ProposeConfig(members, EntryDigest(body->entry), body, now);
@@ -387,6 +392,9 @@ Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now
 
 void Shard::Pump(Nanos now, ShardOutput* out) {
   now_ = std::max(now_, now);
+  // A node has many groups, and most are idle. What the engine refused is tried again.
+  if (!touched_ && append_queue_.empty() && apply_queue_.empty() && held_ == nullptr) return;
+  touched_ = false;
   // Bounded: each round consumes output that only inputs or applied entries can make.
   for (bool moved = true; moved && failed_.ok();) {
     moved = FlushBuilder(now);

@@ -160,7 +160,10 @@ class Shard {
   void Abandon(Nanos now, ShardOutput* out);
 
   // --- To look at. ------------------------------------------------------------------------------
-  paxos::Replica& replica() { return *replica_; }
+  paxos::Replica& replica() {
+    touched_ = true;
+    return *replica_;
+  }
   const paxos::Replica& replica() const { return *replica_; }
   const GroupState& state() const { return state_; }
   const ReplicaIdentity& identity() const { return identity_; }
@@ -254,6 +257,7 @@ class Shard {
   ShardOutput out_;
   paxos::Output core_;
   Nanos now_ = 0;
+  bool touched_ = true;  // something came in since the last Pump
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet

@@ -101,6 +101,7 @@ void Shard::Abandon(Nanos now, ShardOutput* out) {
 // --- Mutations ----------------------------------------------------------------------------------
 
 void Shard::Submit(ShardRequest request, Nanos now) {
+  touched_ = true;
   now_ = std::max(now_, now);
   if (request.kind == ShardRequest::Kind::kReadLocal) {
     if (!serves_local() || reading_.size() >= options_.max_waiting) {
@@ -480,6 +481,7 @@ void Shard::ServeReads(Nanos now) {
 }
 
 void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
+  touched_ = true;
   now_ = std::max(now_, now);
   auto result = engine_->FinishRead(std::move(job));
   const auto resolving = resolving_.find(ticket);

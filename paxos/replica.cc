@@ -115,7 +115,7 @@ void Replica::Send(const MemberId& to, MessageBody body) {
 }
 
 // The one way out for what asserts a promise: behind every record queued so far. (Acceptances
-// leave in FlushAccepted, which OnPersisted fills.)
+// leave in FlushAccepted, which Persisted fills, and On(Accept) with what was durable before.)
 void Replica::SayWhenDurable(const MemberId& to, MessageBody body) {
   if (pending_.empty() || HYDRA_SABOTAGE(kAckBeforeFlush)) {
     Send(to, std::move(body));

@@ -132,7 +132,7 @@ enum class Mode : uint8_t { kFollower, kPreVoting, kPreparing, kRecovering, kMas
 // much is refused or dropped, as the protocol allows. Time comes with the inputs.
 //
 // Durable before said: everything that asserts a promise or an acceptance leaves through
-// SayWhenDurable or OnPersisted, and nowhere else.
+// SayWhenDurable or FlushAccepted, and nowhere else (docs/consensus.md, 2).
 class Replica {
  public:
   // `leases` is the node's and outlives the replica.

@@ -229,7 +229,7 @@ void Cluster::Boot(NodeId id) {
     if (!later) Broken(&node, opened.WithContext("open"));
     return;
   }
-  const uint64_t durable = node.engine->Stats().durable_batch;
+  const uint64_t durable = node.engine->durable_batch();
   if (durable < node.durable_batch && on_broken_) {
     on_broken_(id, fmt::format("went back from batch {} to {}", node.durable_batch, durable));
   }
@@ -418,7 +418,7 @@ void Cluster::StartBatch(Node* node) {
                      node->writing = false;
                      std::vector<Completion> completions;
                      node->engine->BatchDone(batch, *written, node->clock.Now(), &completions);
-                     node->durable_batch = node->engine->Stats().durable_batch;
+                     node->durable_batch = node->engine->durable_batch();
                      node->core->Completed(completions, node->clock.Now());
                      Act(node);
                    });
