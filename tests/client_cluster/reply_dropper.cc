@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/client_cluster/reply_dropper.h"
 
+#include <atomic>
+#include <list>
+#include <map>
+#include <thread>
 #include <utility>
 
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
+
+#include "base/rng.h"
+#include "client/connection.h"
 
 namespace hydra::test {
 namespace {
@@ -20,7 +30,33 @@ void Forward(const std::shared_ptr<Connection>& to, Frame frame) {
 
 }  // namespace
 
-ReplyDropper::ReplyDropper(const std::vector<std::string>& nodes, unsigned percent, uint64_t seed)
+struct ReplyDropper::Impl {
+  Impl(const std::vector<std::string>& nodes, unsigned percent, uint64_t seed);
+  ~Impl();
+
+  struct Front {
+    boost::asio::ip::tcp::endpoint node;
+    std::unique_ptr<boost::asio::ip::tcp::acceptor> acceptor;
+  };
+  struct Pair {
+    std::shared_ptr<Connection> client;
+    std::shared_ptr<Connection> node;
+  };
+
+  void Accept(Front* front);
+
+  boost::asio::io_context context_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  const unsigned percent_;
+  Rng rng_;
+  std::list<Front> listening_;
+  std::map<std::string, std::string> fronts_;
+  std::list<std::shared_ptr<Pair>> pairs_;
+  std::atomic<uint64_t> dropped_{0};
+  std::thread thread_;
+};
+
+ReplyDropper::Impl::Impl(const std::vector<std::string>& nodes, unsigned percent, uint64_t seed)
     : work_(context_.get_executor()), percent_(percent), rng_(seed) {
   for (const std::string& node : nodes) {
     const size_t colon = node.rfind(':');
@@ -35,7 +71,7 @@ ReplyDropper::ReplyDropper(const std::vector<std::string>& nodes, unsigned perce
   thread_ = std::thread([this] { context_.run(); });
 }
 
-ReplyDropper::~ReplyDropper() {
+ReplyDropper::Impl::~Impl() {
   asio::post(context_, [this] {
     for (const auto& pair : pairs_) {
       pair->client->Close();
@@ -46,7 +82,7 @@ ReplyDropper::~ReplyDropper() {
   thread_.join();
 }
 
-void ReplyDropper::Accept(Front* front) {
+void ReplyDropper::Impl::Accept(Front* front) {
   front->acceptor->async_accept(
       [this, front](const boost::system::error_code& error, tcp::socket client) {
         if (error) return;
@@ -88,5 +124,14 @@ void ReplyDropper::Accept(Front* front) {
         Accept(front);
       });
 }
+
+ReplyDropper::ReplyDropper(const std::vector<std::string>& nodes, unsigned percent, uint64_t seed)
+    : impl_(std::make_unique<Impl>(nodes, percent, seed)) {}
+ReplyDropper::~ReplyDropper() = default;
+
+std::string ReplyDropper::Translate(const std::string& node) const {
+  return impl_->fronts_.at(node);
+}
+uint64_t ReplyDropper::dropped() const { return impl_->dropped_; }
 
 }  // namespace hydra::test
