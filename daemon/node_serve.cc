@@ -99,7 +99,8 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::
   const uint64_t extent = kExtentPages / served->second.block_pages;
   uint64_t last = io.lba() + io.count();
   if (io.extents_size() > 0) last = io.extents(io.extents_size() - 1) * extent;
-  if (last > served->second.blocks) {
+  const bool unmaps = io.kind() == rpc::Io::UNMAP;
+  if (last > (unmaps ? served->second.blocks : served->second.usable)) {
     rpc::Reply reply;
     reply.set_answer(rpc::Reply::INVALID);
     reply.set_code(static_cast<uint32_t>(Code::kOutOfRange));
