@@ -85,6 +85,7 @@ Result<Cluster> Cluster::Connect(std::vector<std::string> seeds, ClusterOptions 
   RouterOptions router;
   router.seeds = std::move(seeds);
   router.name = options.name;
+  router.translate = options.translate;
   router.connect_timeout = options.connect_timeout;
   router.attempt_timeout = options.attempt_timeout;
   router.session_timeout = options.session_timeout;

@@ -29,6 +29,7 @@ NodeCore::NodeCore(const Options& options, Engine* engine, Nanos now)
   Digester digester;
   digester.Add(AsBytes(store));
   leases.store = digester.value();
+  if (HYDRA_SABOTAGE(kLeaseIgnoresRestart)) longest = 0;
   leases.quiet_until = longest == 0 ? 0 : now + longest;
   leases_ = std::make_unique<paxos::LeaseTable>(leases);
   leases_->SetDurableBatch(engine_->durable_batch());

@@ -89,12 +89,7 @@ void Replica::StartPrepare(Nanos now, const Ballot& released) {
   // The ballot must never be used by a later life of this node: durable before it is said.
   AppendHardState();
   for (const MemberId& id : Others()) {
-    Prepare prepare{ballot_, commit_ + 1, config_.instance(), released_};
-    if (HYDRA_SABOTAGE(kSkipBallotPersist)) {
-      Send(id, std::move(prepare));
-    } else {
-      SayWhenDurable(id, std::move(prepare));
-    }
+    SayWhenDurable(id, Prepare{ballot_, commit_ + 1, config_.instance(), released_});
   }
 }
 
@@ -128,7 +123,7 @@ void Replica::MovePromise(const Ballot& ballot, Nanos now) {
 void Replica::On(const Prepare& m, const Message& in, Nanos now) {
   if (suspect_ || m.ballot.node != in.from.node) return;
   // A node that restarted may have granted a lease that it does not remember.
-  if (leases_->Quiet(now) && !HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
+  if (leases_->Quiet(now)) {
     HYDRA_PROBE("election: a restarted node stays silent");
     return;
   }
@@ -165,7 +160,6 @@ Promise Replica::MakePromise(const Ballot& ballot, Instance from) const {
   for (Instance i = std::max(from, commit_ + 1); i <= last(); ++i) {
     const Slot* slot = Find(i);
     if (slot->ballot == Ballot{}) continue;
-    if (slot->faulty && HYDRA_SABOTAGE(kDenyFaultyEntry)) continue;
     promise.entries.push_back({i, slot->ballot, slot->meta, slot->faulty});
   }
   return promise;

@@ -93,6 +93,20 @@ TEST(Members, AnIncarnationThatWasReplacedDoesNotComeBack) {
               Code::kInvalidArgument);
 }
 
+// It was created for a place that had been given to its successor by then.
+TEST(Members, AReplicaThatNobodySpeaksToLearnsOfItsSuccessor) {
+  Cluster c(Spare(4, 3));
+  Begin(&c);
+  c.Cut(4);
+  ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), {{4, 2}, Role::kLearner}}));
+  c.Settle();
+  EXPECT_EQ(c[4].config().FindNode(4), nullptr);
+  c.Heal(4);
+  c.Pass(2 * kSecond, true);
+  ASSERT_NE(c[4].config().FindNode(4), nullptr);
+  EXPECT_EQ(c[4].config().FindNode(4)->id.incarnation, 2u);
+}
+
 TEST(Members, OneChangeAtATimeOfOneVoter) {
   Cluster c(Spare(5, 3));
   Begin(&c);

@@ -26,9 +26,12 @@ Workload::Options DrawWorkload(Rng* rng) {
   options.blocks = static_cast<unsigned>(rng->Between(6, 40));
   options.loss_percent = static_cast<unsigned>(rng->Below(15));
   options.twice_percent = static_cast<unsigned>(rng->Below(20));
-  options.think = static_cast<Nanos>(rng->Between(5, 60)) * kMillisecond;
+  options.think = static_cast<Nanos>(rng->Between(2, 50)) * kMillisecond;
   options.patience = static_cast<Nanos>(rng->Between(200, 800)) * kMillisecond;
+  // Some look for another master at once.
+  if (rng->Percent(50)) options.patience = static_cast<Nanos>(rng->Between(15, 80)) * kMillisecond;
   if (rng->Percent(30)) options.session_timeout = 2 * kSecond;
+  options.readers = rng->Percent(60);
   return options;
 }
 
@@ -55,7 +58,9 @@ class Run {
       if (!atlas.damaged(node)) Fail(fmt::format("node {} fails without a cause: {}", node, why));
     });
     cluster.SetReplyHandler(
-        [&](NodeId from, const ShardReply& reply) { workload.OnReply(from, reply); });
+        [&](NodeId from, const ShardReply& reply, std::optional<Instance> as_of) {
+          workload.OnReply(from, reply, as_of);
+        });
 
     cluster.CreateAll();
     op.Start();
@@ -125,6 +130,10 @@ class Run {
     if (result_.ok) {
       const std::string stale = workload->CheckSeen();
       if (!stale.empty()) Fail(stale);
+    }
+    if (result_.ok) {
+      const std::string wrong = workload->CheckLocalReads();
+      if (!wrong.empty()) Fail(wrong);
     }
     if (!result_.ok) return;
     const CheckResult checked = CheckLinearizable(workload->history());
