@@ -86,11 +86,10 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
   served_.clear();
   preferred_.clear();
   for (const rpc::CatalogueVolume& volume : catalogue.volumes()) {
+    const bool shrinking = volume.state() == rpc::CatalogueVolume::SHRINKING;
+    const uint64_t kept = shrinking ? volume.shrink_to() : volume.bytes();
     for (const uint32_t group : volume.shards()) {
-      // What lies behind the new end of a volume that is being made smaller may only be unmapped.
-      const bool shrinking = volume.state() == rpc::CatalogueVolume::SHRINKING;
-      const uint64_t usable = shrinking ? volume.shrink_to() : volume.bytes();
-      served_[group] = {volume.bytes() / volume.block_bytes(), usable / volume.block_bytes(),
+      served_[group] = {volume.bytes() / volume.block_bytes(), kept / volume.block_bytes(),
                         static_cast<uint32_t>(volume.block_bytes() / kPageSize)};
     }
   }

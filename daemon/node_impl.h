@@ -97,7 +97,7 @@ class Node::Impl {
   std::map<NodeId, std::string> peer_stores_;  // as they said when they called
   struct Served {
     uint64_t blocks = 0;  // of the volume
-    uint64_t usable = 0;  // less if it is being made smaller
+    uint64_t kept = 0;    // ... of them, those that it has after a shrink that is under way
     uint32_t block_pages = 1;
   };
   std::map<GroupId, Served> served_;

@@ -99,8 +99,9 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::
   const uint64_t extent = kExtentPages / served->second.block_pages;
   uint64_t last = io.lba() + io.count();
   if (io.extents_size() > 0) last = io.extents(io.extents_size() - 1) * extent;
-  const bool unmaps = io.kind() == rpc::Io::UNMAP;
-  if (last > (unmaps ? served->second.blocks : served->second.usable)) {
+  // What a shrink is unmapping must not be written any more: growing again would show it.
+  const bool reaches = io.kind() == rpc::Io::UNMAP || io.kind() == rpc::Io::READ;
+  if (last > (reaches ? served->second.blocks : served->second.kept)) {
     rpc::Reply reply;
     reply.set_answer(rpc::Reply::INVALID);
     reply.set_code(static_cast<uint32_t>(Code::kOutOfRange));

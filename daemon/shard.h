@@ -233,7 +233,7 @@ class Shard {
   void Merge(const Buffer& blocks, ShardRequest* request) const;
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
-  bool MajorityHasSpace(Nanos now) const;
+  Status CheckSpace(Nanos now) const;
   void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);

@@ -278,7 +278,9 @@ TEST_F(Hydractl3, BenchMeasuresAndVerifies) {
     EXPECT_GT(side.at("operations"), 0);
     EXPECT_GT(side.at("latency_us").at("p99"), 0);
     EXPECT_EQ(json.at("wrong_blocks"), 0);
-    if (!reads) EXPECT_GT(json.at("verified_blocks"), 0);
+    if (!reads) {
+      EXPECT_GT(json.at("verified_blocks"), 0);
+    }
   }
   const Outcome text = Ctl({"bench", "load", "--rw", "randwrite", "--bs", "64k", "--number-ios",
                             "20", "--iodepth", "4"});

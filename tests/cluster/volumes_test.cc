@@ -95,7 +95,10 @@ TEST(ClusterVolumes, GrowShowsZeroesAndShrinkForgetsForGood) {
   EXPECT_EQ(ReadBytes(volume, 12 * kMiB, 4 * kMiB), Pattern(12, 1, 4 * kMiB));
   EXPECT_FALSE(client.ResizeVolume("data", 13 * kMiB + 4096).ok());  // not without force
   ASSERT_OK(client.ResizeVolume("data", 13 * kMiB + 4096, true));
-  EXPECT_CODE(volume.Write(14 * kMiB, Zeroes(4096)), Code::kOutOfRange);
+  // Every master hears of the new size a moment later.
+  EXPECT_TRUE(Eventually([&] {
+    return volume.Write(14 * kMiB, Zeroes(4096)).code() == Code::kOutOfRange;
+  }));
   ASSERT_OK(client.ResizeVolume("data", 32 * kMiB));
   Volume again = cluster.OpenVolume("data");
   EXPECT_EQ(ReadBytes(again, 13 * kMiB + 4096, 3 * kMiB), Zeroes(3 * kMiB));
