@@ -216,6 +216,7 @@ class Shard {
   void InstallStep(Nanos now);
   void InstallStepDone(Nanos now);
   bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
+  bool PayloadIsGood(const EntryBody& body) const;
   bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
   void Send(const paxos::MemberId& to, paxos::MessageBody body);
 
