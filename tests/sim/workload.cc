@@ -302,7 +302,15 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
       operation->maybe = true;
       Retry(operation, AnyNode(), static_cast<Nanos>(rng_.Between(1, 50)) * kMillisecond);
       return;
-    case ShardAnswer::kStale: history_.Refused(operation->op, now); break;
+    case ShardAnswer::kStale:
+      // Certain of this copy only: another master may take another, whose blocks have no newer
+      // version there because that was never chosen.
+      if (operation->maybe || operation->attempts > 1) {
+        history_.Unknown(operation->op, now);
+      } else {
+        history_.Refused(operation->op, now);
+      }
+      break;
     case ShardAnswer::kSessionExpired:
       if (operation->maybe || operation->attempts > 1) {
         history_.Unknown(operation->op, now);
