@@ -232,7 +232,8 @@ bool Shard::SeenAllows(const ShardRequest& request) {
 }
 
 // What a majority cannot store must not be proposed: it would stand in the way of everything behind
-// it, the deletes that make room included. A peer that is silent is not full: who asks may ask again.
+// it, the deletes that make room included. A peer that is silent is not full: who asks may ask
+// again.
 Status Shard::CheckSpace(Nanos now) const {
   const paxos::Config& config = replica_->config();
   uint32_t space = 0;

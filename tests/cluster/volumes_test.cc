@@ -96,9 +96,8 @@ TEST(ClusterVolumes, GrowShowsZeroesAndShrinkForgetsForGood) {
   EXPECT_FALSE(client.ResizeVolume("data", 13 * kMiB + 4096).ok());  // not without force
   ASSERT_OK(client.ResizeVolume("data", 13 * kMiB + 4096, true));
   // Every master hears of the new size a moment later.
-  EXPECT_TRUE(Eventually([&] {
-    return volume.Write(14 * kMiB, Zeroes(4096)).code() == Code::kOutOfRange;
-  }));
+  EXPECT_TRUE(Eventually(
+      [&] { return volume.Write(14 * kMiB, Zeroes(4096)).code() == Code::kOutOfRange; }));
   ASSERT_OK(client.ResizeVolume("data", 32 * kMiB));
   Volume again = cluster.OpenVolume("data");
   EXPECT_EQ(ReadBytes(again, 13 * kMiB + 4096, 3 * kMiB), Zeroes(3 * kMiB));
