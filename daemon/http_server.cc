@@ -82,6 +82,7 @@ std::string RenderStatus(Node* node) {
                {"capacity_bytes", status.capacity_bytes()},
                {"connected", Json::array()},
                {"groups", Json::array()},
+               {"nodes", Json::array()},
                {"volumes", Json::array()}};
   for (const uint32_t peer : status.connected()) json["connected"].push_back(peer);
   for (const rpc::ReplicaStatus& r : status.replicas()) {
@@ -97,6 +98,9 @@ std::string RenderStatus(Node* node) {
   if (const rpc::Catalogue* catalogue = node->catalogue()) {
     json["cluster"] = UuidText(catalogue->cluster());
     json["catalogue_version"] = catalogue->version();
+    for (const rpc::CatalogueNode& n : catalogue->nodes()) {
+      json["nodes"].push_back({{"node", n.id()}, {"rpc", n.rpc()}, {"store", UuidText(n.store())}});
+    }
     for (const rpc::CatalogueVolume& v : catalogue->volumes()) {
       json["volumes"].push_back({{"name", v.name()},
                                  {"bytes", v.bytes()},

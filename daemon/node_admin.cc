@@ -155,18 +155,22 @@ void Node::Impl::TendCatalogue() {
         now);
     return;
   }
+  // All at once: until its store is known, a node that lost it could come back with another.
   std::map<NodeId, std::string> stores = peer_stores_;
   stores[options_.node] = StoreOf(*engine_);
-  for (const rpc::CatalogueNode& node : keeper_->catalogue().nodes()) {
-    const auto found = stores.find(node.id());
-    if (!node.store().empty() || found == stores.end()) continue;
-    // The catalogue may be another one once it is told.
-    return keeper_->Submit(
-        [id = node.id(), store = found->second](rpc::Catalogue* catalogue) {
-          return BindStore(id, store, catalogue);
-        },
-        [](const Status&) {}, now);
-  }
+  std::erase_if(stores, [&](const auto& store) {
+    const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), store.first);
+    return node == nullptr || !node->store().empty();
+  });
+  if (stores.empty()) return;
+  keeper_->Submit(
+      [stores](rpc::Catalogue* catalogue) {
+        for (const auto& [node, store] : stores) {
+          HYDRA_RETURN_IF_ERROR(BindStore(node, store, catalogue));
+        }
+        return Status::Ok();
+      },
+      [](const Status&) {}, now);
 }
 
 // Masterships go back to where the catalogue wants them, once that node is there and up to date.

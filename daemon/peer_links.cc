@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include <boost/asio/connect.hpp>
+#include <fmt/format.h>
 
 #include "base/logging.h"
 #include "client/protocol.pb.h"
@@ -147,11 +148,20 @@ void PeerLinks::OnFrame(const std::shared_ptr<Link>& link, const Frame& frame) {
   rpc::Welcome welcome;
   if (frame.type != FrameType::kWelcome || !welcome.ParseFromString(frame.header)) return;
   link->facts.callee_nonce = welcome.nonce();
-  if (welcome.node() != link->node || welcome.cluster() != AsString(self_.cluster) ||
-      !ProofIsGood(self_.secret, ProofOf::kCallee, link->facts, welcome.proof())) {
-    return Redial(link,
-                  Status::FailedPrecondition(
-                      "who answers is another node, of another cluster, or has another secret"));
+  std::string wrong;
+  if (welcome.cluster() != AsString(self_.cluster)) {
+    wrong = "belongs to another cluster; check the list of peers and the cluster id";
+  } else if (welcome.node() != link->node) {
+    wrong = fmt::format("is node {}; check the list of peers", welcome.node());
+  } else if (!ProofIsGood(self_.secret, ProofOf::kCallee, link->facts, welcome.proof())) {
+    wrong = "does not have this node's secret; check --secret-file on both";
+  }
+  if (!wrong.empty()) {
+    if (wrong != link->refusal) {
+      HYDRA_LOG_WARN("who answers as node {} at {} {}", link->node, link->address, wrong);
+    }
+    link->refusal = wrong;
+    return Redial(link, Status::FailedPrecondition(wrong));
   }
   rpc::Proof proof;
   proof.set_proof(MakeProof(self_.secret, ProofOf::kCaller, link->facts));

@@ -127,9 +127,12 @@ TEST(ClusterNode, WipedNodeIsRefusedWithWordsAndTheOthersServeOn) {
   TestCluster cluster;
   Volume volume = cluster.MakeVolume("data", 16 * kMiB);
   ASSERT_OK(volume.Write(0, Pattern(0, 1, kMiB)));
-  ASSERT_TRUE(Eventually([&] {  // the catalogue knows node 3's store
-    const auto nodes = cluster.Connect().GetStatus(true);
-    return nodes.ok() && nodes->size() == 3 && nodes->at(2).replicas.size() == 5;
+  ASSERT_TRUE(Eventually([&] {  // everyone knows node 3's store
+    for (const uint32_t node : {1u, 2u}) {
+      const Json nodes = Json::parse(cluster.Get(node, "/api/status").second).at("nodes");
+      if (nodes.size() != 3 || nodes.at(2).at("store") == "") return false;
+    }
+    return true;
   }));
   cluster.Kill(3);
   std::filesystem::remove_all(cluster.dir(3));
