@@ -74,6 +74,7 @@ void RunChild(const CampaignOptions& options, const RunFunction& run, uint64_t f
                    {"knobs", r.knobs},
                    {"simulated", r.simulated},
                    {"operations", r.operations_checked},
+                   {"undecided", r.undecided},
                    {"faults", r.faults},
                    {"probes", ProbesAsJson()}});
     if (seed > options.seeds.last - std::min<uint64_t>(options.jobs, options.seeds.last)) break;
@@ -220,6 +221,7 @@ void Campaign::OnLine(Worker* worker, const std::string& line) {
   RunResult r;
   r.simulated = json["simulated"];
   r.operations_checked = json["operations"];
+  r.undecided = json["undecided"];
   r.faults = json["faults"];
   result_.Add(r);
   for (const Json& probe : json["probes"]) {
@@ -290,6 +292,7 @@ void CampaignResult::Add(const RunResult& result) {
   ++seeds;
   simulated += result.simulated;
   operations_checked += result.operations_checked;
+  undecided += result.undecided;
   for (const auto& [kind, count] : result.faults) faults[kind] += count;
 }
 

@@ -69,6 +69,7 @@ Json ToJson(const CampaignResult& result, const CampaignOptions& options, bool p
                {"wall_seconds", Seconds(result.wall)},
                {"speed", Speed(result)},
                {"operations_checked", result.operations_checked},
+               {"undecided", result.undecided},
                {"faults_injected", result.faults_injected()},
                {"faults", result.faults},
                {"probes_reached", result.probes_reached()},
@@ -99,10 +100,10 @@ void PrintText(const CampaignResult& result, const CampaignOptions& options, boo
   }
   fmt::print(
       "{} seeds from {}, {} failed; {:.2f} simulated hours in {:.1f} s ({:.0f} times real time); "
-      "{} operations checked, {} faults injected; probes reached {}/{}\n",
+      "{} operations checked ({} searches undecided), {} faults injected; probes reached {}/{}\n",
       result.seeds, options.seeds.first, result.failures.size(), Seconds(result.simulated) / 3600,
-      Seconds(result.wall), Speed(result), result.operations_checked, result.faults_injected(),
-      result.probes_reached(), result.probes.size());
+      Seconds(result.wall), Speed(result), result.operations_checked, result.undecided,
+      result.faults_injected(), result.probes_reached(), result.probes.size());
   if (!probes) return;
   for (const auto& [kind, count] : result.faults) fmt::print("  fault {:>12} {}\n", count, kind);
   for (const auto& [probe, passed] : result.probes) {

@@ -16,6 +16,8 @@
 namespace hydra::sim {
 namespace {
 
+constexpr uint64_t kUndecidedShare = 10;  // one in so many checks may be
+
 constexpr Nanos kStep = 100 * kMillisecond;
 constexpr Nanos kHealWithin = 120 * kSecond;  // of virtual time, after the last fault
 
@@ -138,7 +140,13 @@ class Run {
     if (!result_.ok) return;
     const CheckResult checked = CheckLinearizable(workload->history());
     if (!checked.ok) Fail("not linearizable: " + checked.explanation);
-    if (checked.undecided > 0) Fail(fmt::format("{} checks are undecided", checked.undecided));
+    // Where too many operations have no certain outcome a search is given up. A few of those are
+    // said aloud in the summary; a run that has more was not checked.
+    result_.undecided = checked.undecided;
+    if (checked.undecided * kUndecidedShare > checked.blocks + checked.pairs) {
+      Fail(fmt::format("{} of {} checks are undecided", checked.undecided,
+                       checked.blocks + checked.pairs));
+    }
   }
 
   const RunOptions options_;

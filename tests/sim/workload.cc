@@ -305,7 +305,7 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
     case ShardAnswer::kStale:
       // Certain of this copy only: another master may take another, whose blocks have no newer
       // version there because that was never chosen.
-      if (operation->maybe || operation->attempts > 1) {
+      if (operation->maybe) {
         history_.Unknown(operation->op, now);
       } else {
         history_.Refused(operation->op, now);
