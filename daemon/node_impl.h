@@ -44,6 +44,7 @@ class Node::Impl {
     Nanos since = 0;
     const char* what = "";
     bool opens_session = false;
+    uint64_t newer_than = 0;  // of a catalogue
   };
 
   // --- Life. ---
@@ -57,6 +58,8 @@ class Node::Impl {
 
   // --- Serving. ---
   void OnRequest(const Server::ClientPtr& client, Frame frame);
+  void GetCatalogue(const Server::ClientPtr& client, Frame frame, uint64_t newer_than);
+  void TellCatalogue(const Server::ClientPtr& client, const Frame& frame, uint64_t newer_than);
   void Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io);
   void Ask(const Server::ClientPtr& client, Frame frame, GroupId group, ShardRequest request,
            const char* what);
