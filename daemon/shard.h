@@ -133,8 +133,11 @@ class Shard {
     Nanos lease = 0;
     paxos::ReplicaOptions replica;  // group, self and seed are filled in
     uint64_t seed = 0;
-    size_t max_waiting = 4096;         // client requests held here
-    size_t catch_up_bytes = 1u << 20;  // per answer
+    size_t max_waiting = 4096;  // client requests held here
+    // Per answer. Entries are read on the node's thread, a device read each: few enough that nobody
+    // waits long.
+    size_t catch_up_bytes = 256u << 10;
+    size_t catch_up_entries = 16;
     size_t install_chunk_bytes = 256u << 10;
   };
 

@@ -72,6 +72,7 @@ void Shard::Serve(const paxos::ServeCatchUp& serve) {
   const Instance end =
       std::min<Instance>(info->stable, serve.request.from + serve.request.held.size() - 1);
   for (Instance i = serve.request.from; i <= end && i > info->truncated; ++i) {
+    if (reply.entries.size() >= options_.catch_up_entries) break;
     const paxos::CatchUp::Held& held = serve.request.held[i - serve.request.from];
     const auto record = engine_->ReadLogRecord(options_.group, i);
     if (!record.ok()) break;  // truncated meanwhile, rotten, or not durable yet
