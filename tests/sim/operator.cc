@@ -89,7 +89,10 @@ bool Operator::Replace(GroupId group, NodeId master, const paxos::Config& config
     if (!lost && !shard->replica().suspect()) continue;
     if (!lost && shard->replica().options().self != member.id) continue;
     // A learner that was just added gets its replica in CreateMissing.
-    if (lost && member.role == paxos::Role::kLearner) continue;
+    if (lost && member.role == paxos::Role::kLearner &&
+        !created_.contains({group, node, member.id.incarnation})) {
+      continue;
+    }
     std::vector<paxos::Member> members = config.members();
     for (paxos::Member& m : members) {
       if (m.id == member.id) {
@@ -160,6 +163,9 @@ void Operator::CreateMissing(GroupId group, const paxos::Config& config) {
     if (member.role != paxos::Role::kLearner && !reborn) continue;
     if (!cluster_->alive(member.id.node)) continue;
     if (cluster_->shard(member.id.node, group) != nullptr) continue;
+    // What it promised in its first life may be lost with its disk: Replace gives it another name.
+    const bool first = created_.insert({group, member.id.node, member.id.incarnation}).second;
+    if (!first && !reborn) continue;
     cluster_->Touch(member.id.node, [=, id = member.id](NodeCore* core, Nanos now) {
       if (core->shard(group) != nullptr) return;
       const auto members = reborn ? config.members() : std::vector<paxos::Member>();

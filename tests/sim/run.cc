@@ -16,7 +16,7 @@
 namespace hydra::sim {
 namespace {
 
-constexpr uint64_t kUndecidedShare = 10;  // one in so many checks may be
+constexpr uint64_t kUndecidedShare = 4;  // one in so many checks may be
 
 constexpr Nanos kStep = 100 * kMillisecond;
 constexpr Nanos kHealWithin = 120 * kSecond;  // of virtual time, after the last fault
