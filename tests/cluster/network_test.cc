@@ -100,7 +100,7 @@ TEST(ClusterNetwork, FiveHundredIncrementsAreExactThoughRepliesAreLost) {
   EXPECT_GT(proxied.lost(), 50u);
 }
 
-TEST(SoakClusterNetwork, TenTimesFiveHundredIncrementsAreExact) {
+TEST(NightlyClusterNetwork, TenTimesFiveHundredIncrementsAreExact) {
   ProxiedCluster proxied(2);
   for (int round = 0; round < 10; ++round) {
     CountExactly(&proxied, fmt::format("counters-{}", round), 500);

@@ -101,7 +101,7 @@ TEST(ClusterRestart, PausedMasterIsReplacedAndItsStaleLeaseServesNothing) {
   EXPECT_THAT(load.Verify(), IsEmpty());
 }
 
-TEST(SoakClusterRestart, TwoHundredKillsOfRandomNodesUnderVerifiedLoad) {
+TEST(NightlyClusterRestart, TwoHundredKillsOfRandomNodesUnderVerifiedLoad) {
   TestCluster cluster;
   cluster.MakeVolume("data", 64 * kMiB);
   VerifiedLoad load(cluster, "data", 4, 1024);
