@@ -327,6 +327,7 @@ void Chaos::StopAndHeal() {
   running_ = false;
   cluster_->network().Heal();
   cluster_->network().Calm();
+  atlas_->Calm();
   down_.clear();
   operator_->SetRestless(false);
   for (const NodeId node : cluster_->nodes()) {

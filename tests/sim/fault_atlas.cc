@@ -105,7 +105,7 @@ bool FaultAtlas::BeginChange(Group id, const Members& members) {
   // What is damaged may be lost yet: the new members must be able to go on without.
   const auto lost = std::count_if(members.begin(), members.end(),
                                   [this](const NodeId node) { return damaged(node); });
-  if (static_cast<size_t>(lost) > Spare(members)) {
+  if (!calm_ && static_cast<size_t>(lost) > Spare(members)) {
     ++refused_;
     return false;
   }
