@@ -282,7 +282,7 @@ void Replica::Tick(Nanos now) {
       }
       break;
     case Mode::kPreVoting:
-      if (now >= phase_deadline_) StepDown(now, false);
+      if (now >= phase_deadline_) EndPreVote(now);
       break;
     case Mode::kPreparing:
     case Mode::kRecovering:

@@ -278,6 +278,8 @@ class Replica {
   void MovePromise(const Ballot& ballot, Nanos now);
   Promise MakePromise(const Ballot& ballot, Instance from) const;
   void CheckPromises(Nanos now);
+  bool HavePreVotes(const Config& config) const;
+  void EndPreVote(Nanos now);
   bool HavePromiseQuorum() const;
   // Configurations that may be chosen above what is known: of each instance's best entry.
   template <typename F>
@@ -368,6 +370,7 @@ class Replica {
   // Candidate.
   Ballot ballot_;
   std::set<MemberId> pre_votes_;
+  bool pre_vote_refused_ = false;
   std::map<MemberId, PromiseInfo> promises_;
   bool self_promised_ = false;
   Nanos phase_deadline_ = 0;
