@@ -159,8 +159,6 @@ void Server::OnHello(const std::shared_ptr<Caller>& caller, const Frame& frame) 
                   fmt::format("this is node {}, not node {}; check the list of peers",
                               options_.self.node, hello.callee()));
   }
-  const Status admitted = handlers_.admit(hello.node(), hello.store());
-  if (!admitted.ok()) return Refuse(caller->connection, std::string(admitted.message()));
   caller->facts = {options_.self.cluster, hello.node(), options_.self.node, hello.nonce(),
                    MakeNonce()};
   caller->store = hello.store();
@@ -178,6 +176,9 @@ void Server::OnProof(const std::shared_ptr<Caller>& caller, const Frame& frame) 
                    caller->connection->peer(), caller->facts.caller);
     return Refuse(caller->connection, "that is not this cluster's secret; check --secret-file");
   }
+  // Only now: what a stranger says of a node's store must not be believed.
+  const Status admitted = handlers_.admit(caller->facts.caller, caller->store);
+  if (!admitted.ok()) return Refuse(caller->connection, std::string(admitted.message()));
   caller->connection->Send(FrameType::kReady, 0, rpc::Ready().SerializeAsString());
   BecomePeer(caller);
 }
