@@ -23,7 +23,7 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using Json = nlohmann::ordered_json;
 
-constexpr std::chrono::seconds kPatience(10);
+constexpr std::chrono::seconds kClientPatience(10);
 constexpr size_t kMaxConnections = 64;
 constexpr size_t kMaxRequestBytes = 16u << 10;
 
@@ -140,7 +140,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
     parser_.emplace();
     parser_->body_limit(kMaxRequestBytes);
     parser_->header_limit(kMaxRequestBytes);
-    stream_.expires_after(kPatience);
+    stream_.expires_after(kClientPatience);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](const beast::error_code& error, size_t) {
                        if (!error) self->Write();
@@ -157,7 +157,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
     response_.keep_alive(request.keep_alive());
     response_.body() = std::move(page.body);
     response_.prepare_payload();
-    stream_.expires_after(kPatience);
+    stream_.expires_after(kClientPatience);
     http::async_write(stream_, response_,
                       [self = shared_from_this()](const beast::error_code& error, size_t) {
                         if (!error && self->response_.keep_alive()) self->Read();

@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned kMixedReads = 50;  // percent, as fio's default
 
-struct Arguments {
+struct BenchArguments {
   std::string volume;
   std::string pattern = "randread";
   unsigned read_percent = kMixedReads;
@@ -71,7 +71,7 @@ void PrintSide(const char* name, const LoadSide& side, const LoadOptions& option
   std::cout << line << "\n";
 }
 
-void PrintReport(const Arguments& a, const LoadReport& report) {
+void PrintReport(const BenchArguments& a, const LoadReport& report) {
   std::cout << fmt::format("{} on {}: bs {}, iodepth {}, numjobs {}, {:.1f} s\n", a.pattern,
                            a.volume, BytesText(a.load.block_bytes), a.load.depth, a.load.jobs,
                            report.seconds);
@@ -87,7 +87,7 @@ void PrintReport(const Arguments& a, const LoadReport& report) {
   if (report.wrong > 0) std::cout << "  the first: " << report.first_wrong << "\n";
 }
 
-int Bench(const Context& context, Arguments a) {
+int Bench(const Context& context, BenchArguments a) {
   static const std::map<std::string, std::pair<bool, int>> kPatterns = {
       {"read", {false, 100}},    {"write", {false, 0}},    {"rw", {false, -1}},
       {"randread", {true, 100}}, {"randwrite", {true, 0}}, {"randrw", {true, -1}}};
@@ -132,7 +132,7 @@ int Bench(const Context& context, Arguments a) {
 }  // namespace
 
 void AddBenchCommand(CLI::App* app, Context* context) {
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<BenchArguments>();
   CLI::App* bench = app->add_subcommand("bench", "Measure a volume, in fio's words.");
   bench->add_option("VOLUME", a->volume, "Writing destroys what it holds")->required();
   bench->add_option("--rw", a->pattern, "read, write, rw, randread, randwrite or randrw")

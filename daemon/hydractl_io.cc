@@ -21,7 +21,7 @@ namespace {
 // What is longer is for import and export.
 constexpr uint64_t kMaxBytes = 64ull << 20;
 
-struct Arguments {
+struct IoArguments {
   std::string volume;
   uint64_t offset = 0;
   uint64_t length = 0;
@@ -71,7 +71,7 @@ Status Pad(bool pad, uint32_t block_bytes, std::string* bytes) {
 }
 
 // The bytes that --text, --fill or --input (or standard input) give.
-Result<std::string> Content(const Arguments& a) {
+Result<std::string> Content(const IoArguments& a) {
   if (!a.text.empty()) return a.text;
   if (a.fill.empty()) return ReadAll(a.input.empty() ? "-" : a.input);
   unsigned long byte = 0;
@@ -111,7 +111,7 @@ void PrintHex(uint64_t offset, std::span<const uint8_t> bytes) {
   std::cout << fmt::format("{:010x}\n", offset + bytes.size());
 }
 
-int Read(const Context& context, const Arguments& a) {
+int Read(const Context& context, const IoArguments& a) {
   if (a.length == 0 || a.length > kMaxBytes) {
     return context.Fail(Status::InvalidArgument(
         fmt::format("--length {}: read 512 bytes to {}, or use `hydractl io export`", a.length,
@@ -152,7 +152,7 @@ int Read(const Context& context, const Arguments& a) {
   return kExitOk;
 }
 
-int Done(const Context& context, const Arguments& a, const char* what, uint64_t length) {
+int Done(const Context& context, const IoArguments& a, const char* what, uint64_t length) {
   if (context.json) {
     Print({{"done", what}, {"volume", a.volume}, {"offset", a.offset}, {"length", length}});
   } else {
@@ -161,7 +161,7 @@ int Done(const Context& context, const Arguments& a, const char* what, uint64_t 
   return kExitOk;
 }
 
-int Write(const Context& context, const Arguments& a) {
+int Write(const Context& context, const IoArguments& a) {
   Result<std::string> bytes = Content(a);
   if (!bytes.ok()) return context.Fail(bytes.status());
   Result<Volume> volume = context.Open(a.volume);
@@ -173,7 +173,7 @@ int Write(const Context& context, const Arguments& a) {
   return Done(context, a, "wrote", bytes->size());
 }
 
-int Clear(const Context& context, const Arguments& a, bool discard) {
+int Clear(const Context& context, const IoArguments& a, bool discard) {
   Result<Volume> volume = context.Open(a.volume);
   if (!volume.ok()) return context.Fail(volume.status());
   const Status cleared =
@@ -182,7 +182,7 @@ int Clear(const Context& context, const Arguments& a, bool discard) {
   return Done(context, a, discard ? "discarded" : "zeroed", a.length);
 }
 
-int Cas(const Context& context, const Arguments& a) {
+int Cas(const Context& context, const IoArguments& a) {
   if (a.compare.empty() == a.compare_text.empty() || a.input.empty() == a.text.empty()) {
     return context.Fail(Status::InvalidArgument(
         "give what to compare with (--compare FILE or --compare-text TEXT) and what to write "
@@ -213,7 +213,7 @@ int Cas(const Context& context, const Arguments& a) {
 }  // namespace
 
 void AddIoCommands(CLI::App* app, Context* context) {
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<IoArguments>();
   CLI::App* io = app->add_subcommand("io", "Read and write volumes.");
   io->require_subcommand(1);
   const auto add = [&](const char* name, const char* help) {

@@ -21,7 +21,7 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kAskAgain(200);
 
-struct Arguments {
+struct StatusArguments {
   bool wait = false;
   std::string volume;
   uint32_t group = 0;
@@ -345,7 +345,7 @@ int MoveMaster(const Context& context, uint32_t group, uint32_t node) {
 }  // namespace
 
 void AddStatusCommands(CLI::App* app, Context* context) {
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<StatusArguments>();
   CLI::App* status = app->add_subcommand("status", "The cluster at a glance.");
   status->add_flag("--wait", a->wait, "Wait (up to --timeout) until it is healthy");
   status->callback([=] { context->action = [=] { return RunStatus(*context, a->wait); }; });

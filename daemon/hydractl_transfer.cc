@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-struct Arguments {
+struct TransferArguments {
   std::string volume;
   std::string file = "-";
   CopyOptions copy;
@@ -89,7 +89,7 @@ class File {
   bool own_ = false;
 };
 
-int Copy(const Context& context, Arguments a, bool import) {
+int Copy(const Context& context, TransferArguments a, bool import) {
   if (import && a.file == "-" && isatty(STDIN_FILENO) != 0) {
     return context.Fail(Status::InvalidArgument("name a file, or send one to standard input"));
   }
@@ -138,7 +138,7 @@ int Copy(const Context& context, Arguments a, bool import) {
 }  // namespace
 
 void AddCopyCommands(CLI::App* io, Context* context) {
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<TransferArguments>();
   for (const bool import : {true, false}) {
     CLI::App* command =
         io->add_subcommand(import ? "import" : "export",

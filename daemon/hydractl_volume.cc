@@ -13,7 +13,7 @@
 namespace hydra::ctl {
 namespace {
 
-struct Arguments {
+struct VolumeArguments {
   VolumeSpec spec;
   std::string name;
   uint64_t bytes = 0;
@@ -141,7 +141,7 @@ int ShowAll(const Context& context, const std::string& name) {
   return kExitOk;
 }
 
-int Resize(const Context& context, const Arguments& arguments) {
+int Resize(const Context& context, const VolumeArguments& arguments) {
   Result<Cluster> cluster = context.Connect();
   if (!cluster.ok()) return context.Fail(cluster.status());
   const Result<VolumeInfo> volume = Find(&*cluster, arguments.name);
@@ -158,7 +158,7 @@ int Resize(const Context& context, const Arguments& arguments) {
   return Show(context, &*cluster, arguments.name, "resized");
 }
 
-int Delete(const Context& context, const Arguments& arguments) {
+int Delete(const Context& context, const VolumeArguments& arguments) {
   Result<Cluster> cluster = context.Connect();
   if (!cluster.ok()) return context.Fail(cluster.status());
   const Result<VolumeInfo> volume = Find(&*cluster, arguments.name);
@@ -181,7 +181,7 @@ int Delete(const Context& context, const Arguments& arguments) {
 }  // namespace
 
 void AddVolumeCommands(CLI::App* app, Context* context) {
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<VolumeArguments>();
   CLI::App* volume = app->add_subcommand("volume", "Make, look at, resize and delete volumes.");
   volume->require_subcommand(1);
 

@@ -24,10 +24,6 @@ constexpr milliseconds kFirstRetry(50);
 constexpr milliseconds kLongestRetry(2000);
 constexpr milliseconds kHandshakeTime(2000);
 
-std::string AsString(const Uuid& uuid) {
-  return {reinterpret_cast<const char*>(uuid.bytes.data()), uuid.bytes.size()};
-}
-
 }  // namespace
 
 struct PeerLinks::Link {
@@ -109,12 +105,12 @@ void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
   rpc::Hello hello;
   hello.set_kind(rpc::Hello::PEER);
   hello.set_protocol(kProtocolVersion);
-  hello.set_cluster(AsString(self_.cluster));
+  hello.set_cluster(self_.cluster.AsBytes());
   hello.set_node(self_.node);
   hello.set_callee(link->node);
   hello.set_nonce(link->facts.caller_nonce);
   hello.set_feature_level(self_.feature_level);
-  hello.set_store(AsString(self_.store));
+  hello.set_store(self_.store.AsBytes());
   link->connection->Start({[this, link](const Frame& frame) { OnFrame(link, frame); },
                            [this, link](const Status& why) { Redial(link, why); }});
   link->connection->Send(FrameType::kHello, 0, hello.SerializeAsString());
@@ -149,7 +145,7 @@ void PeerLinks::OnFrame(const std::shared_ptr<Link>& link, const Frame& frame) {
   if (frame.type != FrameType::kWelcome || !welcome.ParseFromString(frame.header)) return;
   link->facts.callee_nonce = welcome.nonce();
   std::string wrong;
-  if (welcome.cluster() != AsString(self_.cluster)) {
+  if (welcome.cluster() != self_.cluster.AsBytes()) {
     wrong = "belongs to another cluster; check the list of peers and the cluster id";
   } else if (welcome.node() != link->node) {
     wrong = fmt::format("is node {}; check the list of peers", welcome.node());

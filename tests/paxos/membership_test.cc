@@ -16,14 +16,14 @@ Cluster::Options Spare(int nodes, int voters) {
   return options;
 }
 
-void Begin(Cluster* c) {
+void ElectAndWait(Cluster* c) {
   c->Elect(1);
   c->Pass(100 * kMs, true);
 }
 
 TEST(Members, ALearnerIsAddedCatchesUpAndIsPromoted) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   for (const char* entry : {"a", "b"}) ASSERT_OK(c.Propose(1, entry).status());
   c.Settle();
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
@@ -42,7 +42,7 @@ TEST(Members, ALearnerIsAddedCatchesUpAndIsPromoted) {
 
 TEST(Members, ALearnersAcceptanceDoesNotCount) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
   c.Pass(kSecond, true);
@@ -57,7 +57,7 @@ TEST(Members, ALearnerThatIsFarBehindIsNotPromoted) {
   Cluster::Options options = Spare(4, 3);
   options.replica.window_instances = 4;
   Cluster c(options);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
   c.Pass(kSecond, true);
@@ -72,7 +72,7 @@ TEST(Members, ALearnerThatIsFarBehindIsNotPromoted) {
 
 TEST(Members, ALearnerThatWasNeverHeardOfIsNotPromoted) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
@@ -86,7 +86,7 @@ TEST(Members, ALearnerThatWasNeverHeardOfIsNotPromoted) {
 
 TEST(Members, AnIncarnationThatWasReplacedDoesNotComeBack) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 2}, Role::kLearner}}));
   c.Settle();
   EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 1}, Role::kLearner}}),
@@ -96,7 +96,7 @@ TEST(Members, AnIncarnationThatWasReplacedDoesNotComeBack) {
 // It was created for a place that had been given to its successor by then.
 TEST(Members, AReplicaThatNobodySpeaksToLearnsOfItsSuccessor) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), {{4, 2}, Role::kLearner}}));
   c.Settle();
@@ -109,7 +109,7 @@ TEST(Members, AReplicaThatNobodySpeaksToLearnsOfItsSuccessor) {
 
 TEST(Members, OneChangeAtATimeOfOneVoter) {
   Cluster c(Spare(5, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   EXPECT_CODE(c.Reconfigure(1, {c.Voter(1)}), Code::kInvalidArgument);
   EXPECT_CODE(c.Reconfigure(1, {c.Learner(1)}), Code::kInvalidArgument);
   EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(2)}), Code::kInvalidArgument);
@@ -122,7 +122,7 @@ TEST(Members, OneChangeAtATimeOfOneVoter) {
 
 TEST(Members, AConfigurationIsABarrier) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Drop("1>3");
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
@@ -147,7 +147,7 @@ TEST(Members, AConfigurationIsABarrier) {
 
 // Master 1 has proposed to make node 4 a voter, and died; only node 2 knows.
 void LeaveConfigOpen(Cluster* c) {
-  Begin(c);
+  ElectAndWait(c);
   ASSERT_OK(c->Reconfigure(1, {c->Voter(1), c->Voter(2), c->Voter(3), c->Learner(4)}));
   c->Settle();
   c->Pass(kSecond, true);
@@ -191,7 +191,7 @@ TEST(Members, ACandidateThatLearnsOfAnOpenConfigurationFromAPromiseNeedsItsMajor
 // Only who proposed a configuration and saw it chosen goes on above it in the same ballot.
 TEST(Members, AnEntryAboveAnOpenConfigurationProvesItChosen) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
   c.Pass(kSecond, true);
@@ -229,7 +229,7 @@ TEST(Members, AnEntryAboveAnOpenConfigurationProvesItChosen) {
 
 // Two voters became three. Then all lose power, and one of the first two its disk.
 void GrowToThree(Cluster* c) {
-  Begin(c);
+  ElectAndWait(c);
   ASSERT_OK(c->Propose(1, "a").status());
   ASSERT_OK(c->Reconfigure(1, {c->Voter(1), c->Voter(2), c->Learner(3)}));
   c->Settle();
@@ -333,7 +333,7 @@ TEST(Members, AConfigurationIsProvenByTheMastershipThatBeganWithIt) {
 
 TEST(Members, ARemovedNodeLearnsItsRemoval) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
   c.Settle();
   EXPECT_TRUE(c.removed(4));
@@ -344,7 +344,7 @@ TEST(Members, ARemovedNodeLearnsItsRemoval) {
 
 TEST(Members, ARemovedNodeThatDoesNotKnowItIsRefusedAndToldWhenItAsks) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
   c.Settle();
@@ -368,7 +368,7 @@ TEST(Members, ARemovedNodeThatDoesNotKnowItIsRefusedAndToldWhenItAsks) {
 
 TEST(Members, ACandidateThatLearnsOfItsRemovalGivesUp) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
   c.DeliverAll("1>");
@@ -399,7 +399,7 @@ TEST(Members, ACandidateThatLearnsOfItsRemovalGivesUp) {
 
 TEST(Members, TheMasterCanRemoveItself) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(2), c.Voter(3), c.Voter(4)}));
   c.Settle();
   EXPECT_EQ(c[1].mode(), Mode::kFollower);
@@ -413,7 +413,7 @@ TEST(Members, TheMasterCanRemoveItself) {
 
 TEST(Members, AGroupGrowsFromOneToThreeAndShrinksAgain) {
   Cluster c(Spare(3, 1));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Learner(2), c.Learner(3)}));
   c.Pass(kSecond, true);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Learner(3)}));
@@ -435,7 +435,7 @@ TEST(Members, AGroupGrowsFromOneToThreeAndShrinksAgain) {
 
 TEST(Members, AReplacedNodeComesBackUnderANewIncarnation) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Settle();
   c.Pass(100 * kMs, true);
