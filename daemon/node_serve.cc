@@ -130,8 +130,9 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::
     reply.set_message("behind the end of the volume");
     return server_->Reply(client, frame, reply);
   }
-  Ask(client, std::move(frame), io.group(), std::move(*request),
-      io.kind() == rpc::Io::READ ? "read" : "write");
+  const bool reads = io.kind() == rpc::Io::READ;
+  if (reads) server_->Expect(client, &frame, io.count() * served->second.block_pages * kPageSize);
+  Ask(client, std::move(frame), io.group(), std::move(*request), reads ? "read" : "write");
 }
 
 void Node::Impl::Ask(const Server::ClientPtr& client, Frame frame, GroupId group,
