@@ -156,7 +156,7 @@ Status Node::Impl::CreateSystemGroup() {
 
 Status Node::Impl::Start() {
   const NodeIdentity self{options_.node, options_.cluster, engine_->identity().store,
-                          options_.secret, 1};
+                          options_.secret};
   disk_ = std::make_unique<DiskThreads>(
       engine_.get(), node_->io_.get(), options_.readers,
       DiskThreads::Handlers{[this](const std::vector<Completion>& durable) {
@@ -173,7 +173,7 @@ Status Node::Impl::Start() {
   server.self = self;
   server_ = std::make_unique<Server>(
       node_->io_.get(), server,
-      Server::Handlers{[this](NodeId node, const std::string& store) { return Admit(node, store); },
+      Server::Handlers{[this](const rpc::Hello& hello) { return Admit(hello); },
                        [this](PeerMessage message) {
                          core_->Receive(std::move(message), clock_.Now());
                          Wake();

@@ -41,13 +41,14 @@ const char* RoleOf(const Shard& shard) {
 
 // --- Peers --------------------------------------------------------------------------------------
 
-Status Node::Impl::Admit(NodeId node, const std::string& store) {
+Status Node::Impl::Admit(const rpc::Hello& hello) {
+  const NodeId node = hello.node();
   if (keeper_->known()) {
     const rpc::CatalogueNode* known = FindNode(keeper_->catalogue(), node);
     if (known == nullptr) {
       return Status::FailedPrecondition(fmt::format("node {} is not part of this cluster", node));
     }
-    if (!known->store().empty() && known->store() != store) {
+    if (!known->store().empty() && known->store() != hello.store()) {
       return Status::FailedPrecondition(fmt::format(
           "node {} comes with another data directory than the one the cluster knows. Start it on "
           "that one; if that is lost, the node has to be replaced",
@@ -56,7 +57,7 @@ Status Node::Impl::Admit(NodeId node, const std::string& store) {
   } else if (!options_.peers.contains(node)) {
     return Status::FailedPrecondition(fmt::format("node {} is not in the list of peers", node));
   }
-  peer_stores_[node] = store;
+  peer_hellos_[node] = hello;
   return Status::Ok();
 }
 
@@ -69,6 +70,12 @@ void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
         fmt::format("the cluster knows node {} by another data directory than {}: start it on that "
                     "one, or replace the node",
                     options_.node, options_.dir)));
+  }
+  if (catalogue.feature_level() > kFeatureLevel) {
+    return EndWith(Status::Unsupported(
+        fmt::format("the cluster uses features of level {}, and this build knows those up to {}: "
+                    "upgrade this node",
+                    catalogue.feature_level(), kFeatureLevel)));
   }
   std::map<NodeId, std::string> addresses = options_.peers;
   for (const rpc::CatalogueNode& node : catalogue.nodes()) addresses[node.id()] = node.rpc();
@@ -123,7 +130,7 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
   Wake();
 }
 
-// The master of group 0 writes the first catalogue, and which store belongs to which node.
+// The master of group 0 writes the first catalogue, and what nodes say of themselves.
 void Node::Impl::TendCatalogue() {
   Shard* shard = core_->shard(kSystemGroup);
   if (shard == nullptr) return;
@@ -139,7 +146,6 @@ void Node::Impl::TendCatalogue() {
       rpc::CatalogueNode node;
       node.set_id(id);
       node.set_rpc(address);
-      node.set_feature_level(1);
       nodes.push_back(std::move(node));
     }
     const Uuid& id = options_.cluster;
@@ -156,17 +162,21 @@ void Node::Impl::TendCatalogue() {
     return;
   }
   // All at once: until its store is known, a node that lost it could come back with another.
-  std::map<NodeId, std::string> stores = peer_stores_;
-  stores[options_.node] = StoreOf(*engine_);
-  std::erase_if(stores, [&](const auto& store) {
-    const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), store.first);
-    return node == nullptr || !node->store().empty();
+  std::map<NodeId, rpc::Hello> news = peer_hellos_;
+  rpc::Hello& self = news[options_.node];
+  self.set_node(options_.node);
+  self.set_store(StoreOf(*engine_));
+  self.set_feature_level(kFeatureLevel);
+  std::erase_if(news, [&](const auto& hello) {
+    const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), hello.first);
+    if (node == nullptr || IsNoted(hello.second, *node)) return true;
+    return !node->store().empty() && node->store() != hello.second.store();  // not that node
   });
-  if (stores.empty()) return;
+  if (news.empty()) return;
   keeper_->Submit(
-      [stores](rpc::Catalogue* catalogue) {
-        for (const auto& [node, store] : stores) {
-          HYDRA_RETURN_IF_ERROR(BindStore(node, store, catalogue));
+      [news](rpc::Catalogue* catalogue) {
+        for (const auto& [node, hello] : news) {
+          HYDRA_RETURN_IF_ERROR(NoteNode(hello, catalogue));
         }
         return Status::Ok();
       },
@@ -256,7 +266,7 @@ void Node::Impl::FillStatus(bool groups, rpc::NodeStatus* status) {
   status->set_store(StoreOf(*engine_));
   status->set_uptime_ms(static_cast<uint64_t>((clock_.Now() - started_) / kMillisecond));
   status->set_version("0.1");
-  status->set_feature_level(1);
+  status->set_feature_level(kFeatureLevel);
   for (const auto& [id, address] : options_.peers) {
     if (links_->connected(id)) status->add_connected(id);
   }

@@ -70,7 +70,7 @@ class Node::Impl {
   void NoteSlow(const Asked& asked, const ShardReply& reply, Nanos took);
 
   // --- Administration. ---
-  Status Admit(NodeId node, const std::string& store);
+  Status Admit(const rpc::Hello& hello);
   void OnCatalogue(const rpc::Catalogue& catalogue);
   void Reconcile(const rpc::Catalogue& catalogue);
   void TendCatalogue();
@@ -97,7 +97,7 @@ class Node::Impl {
   Nanos started_ = 0;
   uint64_t next_request_ = 1;
   std::unordered_map<uint64_t, Asked> asked_;
-  std::map<NodeId, std::string> peer_stores_;  // as they said when they called
+  std::map<NodeId, rpc::Hello> peer_hellos_;  // what they said when they called
   struct Served {
     uint64_t blocks = 0;  // of the volume
     uint64_t kept = 0;    // ... of them, those that it has after a shrink that is under way

@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "base/uuid.h"
 #include "client/connection.h"
+#include "daemon/handshake.h"
 #include "daemon/node_core.h"
 
 namespace hydra {
@@ -29,7 +30,7 @@ struct NodeIdentity {
   Uuid cluster;
   Uuid store;
   std::string secret;
-  uint32_t feature_level = 1;
+  uint32_t feature_level = kFeatureLevel;
 };
 
 class PeerLinks {

@@ -37,8 +37,8 @@ class Server {
   struct Client;
   using ClientPtr = std::shared_ptr<Client>;
   struct Handlers {
-    // Whether to talk to a peer on that store; if not, why.
-    std::function<Status(NodeId node, const std::string& store)> admit;
+    // Whether to talk to a peer that says this of itself, and knows the secret; if not, why.
+    std::function<Status(const rpc::Hello& hello)> admit;
     std::function<void(PeerMessage message)> peer;
     std::function<void(const ClientPtr& client, Frame frame)> request;
   };

@@ -153,12 +153,35 @@ TEST(Catalogue, GrowsAtOnceAndShrinksInTwoSteps) {
   EXPECT_EQ(catalogue.volumes(0).state(), rpc::CatalogueVolume::ACTIVE);
 }
 
+rpc::Hello HelloOf(NodeId node, char store, uint32_t feature_level = 1) {
+  rpc::Hello hello;
+  hello.set_node(node);
+  hello.set_store(std::string(16, store));
+  hello.set_feature_level(feature_level);
+  return hello;
+}
+
 TEST(Catalogue, BelievesTheFirstStoreOfANode) {
   rpc::Catalogue catalogue = OfNodes(3);
-  ASSERT_OK(BindStore(2, std::string(16, 'x'), &catalogue));
-  ASSERT_OK(BindStore(2, std::string(16, 'x'), &catalogue));
-  EXPECT_CODE(BindStore(2, std::string(16, 'y'), &catalogue), Code::kFailedPrecondition);
-  EXPECT_CODE(BindStore(9, std::string(16, 'y'), &catalogue), Code::kNotFound);
+  EXPECT_FALSE(IsNoted(HelloOf(2, 'x'), catalogue.nodes(1)));
+  ASSERT_OK(NoteNode(HelloOf(2, 'x'), &catalogue));
+  EXPECT_TRUE(IsNoted(HelloOf(2, 'x'), catalogue.nodes(1)));
+  ASSERT_OK(NoteNode(HelloOf(2, 'x'), &catalogue));
+  EXPECT_CODE(NoteNode(HelloOf(2, 'y'), &catalogue), Code::kFailedPrecondition);
+  EXPECT_CODE(NoteNode(HelloOf(9, 'y'), &catalogue), Code::kNotFound);
+}
+
+TEST(Catalogue, FeatureLevelRisesWhenAllNodesCanAndNeverFalls) {
+  rpc::Catalogue catalogue = OfNodes(3);
+  for (const NodeId node : {1, 2, 3}) ASSERT_OK(NoteNode(HelloOf(node, 'x', 1), &catalogue));
+  EXPECT_EQ(catalogue.feature_level(), 1u);
+  ASSERT_OK(NoteNode(HelloOf(1, 'x', 3), &catalogue));
+  ASSERT_OK(NoteNode(HelloOf(2, 'x', 2), &catalogue));
+  EXPECT_EQ(catalogue.feature_level(), 1u);  // node 3 is not upgraded yet
+  ASSERT_OK(NoteNode(HelloOf(3, 'x', 3), &catalogue));
+  EXPECT_EQ(catalogue.feature_level(), 2u);
+  ASSERT_OK(NoteNode(HelloOf(2, 'x', 1), &catalogue));
+  EXPECT_EQ(catalogue.feature_level(), 2u);
 }
 
 }  // namespace
