@@ -297,6 +297,7 @@ class EngineImpl final : public Engine, private BatchSink {
   bool draining_ = false;  // a checkpoint waits for applied entries to become durable
   bool ballast_released_ = false;
 
+  bool checkpoint_refused_ = false;  // for want of space, and said so
   ReadPins pins_;
   std::vector<Condemned> condemned_;
   std::string accounting_cursor_;
