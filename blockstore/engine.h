@@ -214,6 +214,11 @@ struct EngineStats {
   std::vector<SegmentStats> segments;
 };
 
+struct Room {
+  uint64_t bytes = 0;
+  bool known = false;  // false: perhaps more, once what is live has been counted after a start
+};
+
 // A rotten thing found by scrub or a read.
 struct Damage {
   enum class What { kBlock, kRecordPayload, kHeader };
@@ -356,9 +361,12 @@ class Engine {
   virtual Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) = 0;
 
   virtual EngineStats Stats() const = 0;
-  // False: entries with payload are refused with kNoSpace until something is deleted; the reserve
-  // is for what deletes. Cheap enough to be asked all the time.
-  virtual bool HasSpace() const = 0;
+  // Bytes of payload that are taken before the store is full, beyond what is queued. The reserve,
+  // which is for what deletes and for cleaning, is no part of it.
+  virtual Room PayloadRoom() const = 0;
+  // Whether Accept takes so much payload, now or after cleaning: else it is refused with kNoSpace
+  // until something is deleted. Cheap while there is plenty.
+  virtual bool TakesPayload(uint64_t bytes) const = 0;
   virtual uint64_t durable_batch() const = 0;  // as in Stats(), which costs more
   virtual const Status& poisoned() const = 0;  // OK while healthy
 

@@ -174,7 +174,8 @@ class EngineImpl final : public Engine, private BatchSink {
   Status Checkpoint() override;
   Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) override;
   EngineStats Stats() const override;
-  bool HasSpace() const override { return volume_->HasSpace(); }
+  Room PayloadRoom() const override { return volume_->PayloadRoom(); }
+  bool TakesPayload(uint64_t bytes) const override { return volume_->TakesPayload(bytes); }
   uint64_t durable_batch() const override { return volume_->position().next_batch - 1; }
   const Status& poisoned() const override { return poisoned_; }
   Status Close() override;
@@ -296,8 +297,8 @@ class EngineImpl final : public Engine, private BatchSink {
   bool checkpoint_running_ = false;
   bool draining_ = false;  // a checkpoint waits for applied entries to become durable
   bool ballast_released_ = false;
-
   bool checkpoint_refused_ = false;  // for want of space, and said so
+
   ReadPins pins_;
   std::vector<Condemned> condemned_;
   std::string accounting_cursor_;

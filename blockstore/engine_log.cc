@@ -146,7 +146,10 @@ Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, E
   AcceptRecord accept{id, instance, ballot, group->stable, std::move(entry), true};
   std::string record = Encode(accept);
   const uint32_t pages = accept.entry.PayloadPages();
-  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), pages));
+  // A new master proposes again what is here already: that needs no more space in the end.
+  const LogIndex::Slot* before = group->log.Find(instance);
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), pages,
+                                           before == nullptr ? 0 : before->payload_pages));
   HYDRA_RETURN_IF_ERROR(CheckPayload(accept.entry, payload, group->block_pages));
 
   auto live = std::make_shared<LiveEntry>();

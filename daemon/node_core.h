@@ -67,6 +67,7 @@ class NodeCore {
   std::unique_ptr<Shard> MakeShard(GroupId group);
   void UpdatePeers(Nanos now);
   void UpdateLeases();
+  void UpdateRoom();
 
   Options options_;
   Engine* engine_;

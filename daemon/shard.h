@@ -83,7 +83,8 @@ struct ShardOutput {
   std::vector<ShardRead> reads;
 };
 
-// Hands out the engine's tokens and remembers whose they are.
+// Hands out the engine's tokens and remembers whose they are, and counts the payload that the
+// shards of a node have accepted and the engine has not taken yet.
 class TokenTable {
  public:
   struct Owner {
@@ -102,9 +103,13 @@ class TokenTable {
     owners_.erase(found);
     return owner;
   }
+  void AddWaiting(uint64_t bytes) { waiting_bytes_ += bytes; }
+  void RemoveWaiting(uint64_t bytes) { waiting_bytes_ -= bytes; }
+  uint64_t waiting_bytes() const { return waiting_bytes_; }
 
  private:
   uint64_t last_ = 0;
+  uint64_t waiting_bytes_ = 0;
   std::map<uint64_t, Owner> owners_;
 };
 
@@ -175,6 +180,8 @@ class Shard {
   Nanos durable_lease() const { return durable_lease_; }
   bool ready() const { return ready_ && replica_->serving(); }  // serves mutations
   bool serves_local() const;
+  // What this replica has to fetch, by the size of the entries that it has seen.
+  uint64_t MissingBytes() const;
   const Status& failed() const { return failed_; }  // not OK: this node must go silent
   std::string SavedState() const { return state_.Encode(); }
 
@@ -186,6 +193,7 @@ class Shard {
   struct Proposed {  // one operation of an entry of ours
     uint64_t request = 0;
     RangeLocks::Ticket lock = 0;
+    uint64_t bytes = 0;  // of payload, charged
   };
   struct Waiting {
     ShardRequest request;
@@ -204,6 +212,7 @@ class Shard {
   Status RecoveredEntries(paxos::RecoveredState* out);
   bool DrainAppends();
   bool SubmitAppend(const paxos::Append& append);
+  void NoteAppend(paxos::Append append);
   bool DrainApplies(Nanos now);
   bool ApplyOne(const paxos::Chosen& chosen, Nanos now);
   void OnConfigApplied();
@@ -218,6 +227,9 @@ class Shard {
   void TakePiece(const paxos::InstallChunk& chunk);
   void InstallStep(Nanos now);
   void InstallStepDone(Nanos now);
+  void LeaveOutWhatDoesNotFit(paxos::Accept* accept);
+  void LeaveOutWhatDoesNotFit(paxos::CatchUpReply* reply);
+  bool TakesIn(Instance instance, const paxos::Body& body);
   bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
   bool PayloadIsGood(const EntryBody& body) const;
   bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
@@ -237,7 +249,10 @@ class Shard {
   void Merge(const Buffer& blocks, ShardRequest* request) const;
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
-  Status CheckSpace(Nanos now) const;
+  Status CheckSpace(uint64_t bytes, Nanos now);
+  bool RefuseForSpace(const ShardRequest& request, Nanos now);
+  void GiveWay(uint64_t bytes, Nanos now);
+  void AnswerAndSettle(const Proposed& operation, ShardAnswer answer, Outcome outcome);
   void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);
@@ -265,8 +280,11 @@ class Shard {
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
-  std::map<uint64_t, bool> outstanding_;    // local token -> durable
-  struct Accepting {                        // the newest record of an instance that is not applied
+  uint64_t taken_in_ = 0;                   // payload handed to the core since it last acted
+  uint64_t appended_bytes_ = 0;             // payload of all entries
+  uint64_t appended_entries_ = 0;
+  std::map<uint64_t, bool> outstanding_;  // local token -> durable
+  struct Accepting {                      // the newest record of an instance that is not applied
     uint64_t token = 0;
     Ballot ballot;
     bool taken = false;  // by the engine
