@@ -49,7 +49,7 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group) {
   options.node = options_.node;
   options.lease = options_.leases.lease;
   options.seed = options_.seed * 1'000'003 + group;
-  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_);
+  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &catch_up_budget_);
 }
 
 Status NodeCore::Start(Nanos now) {
@@ -174,7 +174,7 @@ void NodeCore::ReadDone(ShardRead read, Nanos now) {
   if (target != nullptr) {
     target->ReadDone(read.ticket, std::move(read.job), now);
   } else {
-    engine_->FinishRead(std::move(read.job)).status().IgnoreError();  // lets go of what it pinned
+    engine_->DropRead(std::move(read.job));
   }
 }
 

@@ -72,6 +72,7 @@ class NodeCore {
   Options options_;
   Engine* engine_;
   TokenTable tokens_;
+  CatchUpBudget catch_up_budget_;
   std::unique_ptr<paxos::LeaseTable> leases_;
   std::map<GroupId, std::unique_ptr<Shard>> shards_;
   std::set<NodeId> heard_from_;  // of groups that do not know their members yet

@@ -49,10 +49,17 @@ Result<ReplicaIdentity> ReplicaIdentity::Decode(std::span<const uint8_t> bytes) 
   return identity;
 }
 
-Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens)
-    : options_(options), engine_(engine), leases_(leases), tokens_(tokens), builder_(1) {}
+Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
+             CatchUpBudget* catch_up_budget)
+    : options_(options),
+      engine_(engine),
+      leases_(leases),
+      tokens_(tokens),
+      catch_up_budget_(catch_up_budget),
+      builder_(1) {}
 
 Shard::~Shard() {
+  for (const NodeId peer : catching_up_) catch_up_budget_->Return(peer, options_.catch_up_bytes);
   tokens_->RemoveWaiting(taken_in_);
   for (const paxos::Append& append : append_queue_) tokens_->RemoveWaiting(PayloadOf(append.body));
 }
@@ -466,7 +473,10 @@ Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now
 void Shard::Pump(Nanos now, ShardOutput* out) {
   now_ = std::max(now_, now);
   // A node has many groups, and most are idle. What the engine refused is tried again.
-  if (!touched_ && append_queue_.empty() && apply_queue_.empty() && held_ == nullptr) return;
+  if (!touched_ && append_queue_.empty() && apply_queue_.empty() && held_ == nullptr &&
+      catch_ups_.empty()) {
+    return;
+  }
   touched_ = false;
   // Bounded: each round consumes output that only inputs or applied entries can make.
   for (bool moved = true; moved && failed_.ok();) {
@@ -477,7 +487,9 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     for (paxos::Append& append : core_.appends) NoteAppend(std::move(append));
     for (paxos::Chosen& chosen : core_.chosen) apply_queue_.push_back(std::move(chosen));
     for (paxos::Message& message : core_.messages) out_.messages.push_back(std::move(message));
-    for (const paxos::ServeCatchUp& serve : core_.catch_ups) Serve(serve);
+    for (paxos::ServeCatchUp& serve : core_.catch_ups) {
+      catch_ups_[serve.to.node] = std::move(serve);
+    }
     for (const paxos::ServeBody& serve : core_.bodies) Serve(serve, now);
     for (const paxos::ServeInstall& serve : core_.installs) Serve(serve);
     if (core_.piece) TakePiece(core_.piece->chunk);
@@ -500,6 +512,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     BecomeReadyIfApplied(now);
     ServeReads(now);
   }
+  ServeCatchUps();
   if (!failed_.ok()) out_.messages.clear();  // a failed node says nothing
   for (paxos::Message& message : out_.messages) out->messages.push_back(std::move(message));
   for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));

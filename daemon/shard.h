@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -113,6 +114,25 @@ class TokenTable {
   std::map<uint64_t, Owner> owners_;
 };
 
+// How much of the logs of a node may be on its way to each peer that catches up, read or being read
+// and not sent, over all groups.
+class CatchUpBudget {
+ public:
+  static constexpr uint64_t kBytesPerPeer = 4u << 20;
+
+  // Something is always allowed.
+  bool Take(NodeId peer, uint64_t bytes) {
+    uint64_t& taken = taken_[peer];
+    if (taken > 0 && taken + bytes > kBytesPerPeer) return false;
+    taken += bytes;
+    return true;
+  }
+  void Return(NodeId peer, uint64_t bytes) { taken_[peer] -= bytes; }
+
+ private:
+  std::map<NodeId, uint64_t> taken_;
+};
+
 // What a replica keeps beside its promise (Engine::SaveHardState's opaque part): who it is, the
 // longest lease it may have granted, and the group's first configuration, which is in no entry.
 struct ReplicaIdentity {
@@ -138,16 +158,14 @@ class Shard {
     Nanos lease = 0;
     paxos::ReplicaOptions replica;  // group, self and seed are filled in
     uint64_t seed = 0;
-    size_t max_waiting = 4096;  // client requests held here
-    // Per answer. Entries are read on the node's thread, a device read each: few enough that nobody
-    // waits long.
-    size_t catch_up_bytes = 256u << 10;
-    size_t catch_up_entries = 16;
+    size_t max_waiting = 4096;         // client requests held here
+    size_t catch_up_bytes = 1u << 20;  // per answer
     size_t install_chunk_bytes = 256u << 10;
   };
 
-  // Both outlive the shard. `identity` and the engine's records are what it starts from.
-  Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens);
+  // All outlive the shard. The engine's records are what it starts from.
+  Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
+        CatchUpBudget* catch_up_budget);
   ~Shard();
 
   // A group that the engine was just told to create.
@@ -221,9 +239,14 @@ class Shard {
   void Fail(const Status& status);
 
   // shard_peer.cc: what peers ask of the log and the state
-  void Serve(const paxos::ServeCatchUp& serve);
+  void ServeCatchUps();
+  bool Serve(const paxos::ServeCatchUp& serve);
   void Serve(const paxos::ServeBody& serve, Nanos now);
   void Serve(const paxos::ServeInstall& serve);
+  bool ServeDone(uint64_t ticket, std::unique_ptr<ReadJob>* job, Nanos now);
+  void AnswerCatchUp(const paxos::ServeCatchUp& serve, Instance truncated,
+                     std::vector<LogEntry> entries);
+  void AnswerBody(const paxos::ServeBody& serve, std::vector<LogEntry> entries, Nanos now);
   void TakePiece(const paxos::InstallChunk& chunk);
   void InstallStep(Nanos now);
   void InstallStepDone(Nanos now);
@@ -265,6 +288,7 @@ class Shard {
   Engine* engine_;
   paxos::LeaseTable* leases_;
   TokenTable* tokens_;
+  CatchUpBudget* catch_up_budget_;
   ReplicaIdentity identity_;
   Nanos durable_lease_ = 0;
   bool identity_waits_ = false;  // the engine would not take it yet
@@ -314,6 +338,15 @@ class Shard {
   std::map<uint64_t, ReadWait> reads_;        // by request id
   std::map<uint64_t, ShardRequest> reading_;  // by ticket, at the read pool
   std::map<uint64_t, uint64_t> resolving_;    // read ticket -> lock ticket
+
+  // Entries for peers.
+  struct Serving {
+    std::variant<paxos::ServeCatchUp, paxos::ServeBody> question;
+    Instance truncated = 0;  // when it was asked
+  };
+  std::map<NodeId, paxos::ServeCatchUp> catch_ups_;  // asked for, by whom; the newest counts
+  std::map<uint64_t, Serving> serving_;              // by ticket, at the read pool
+  std::set<NodeId> catching_up_;                     // ... for whom
 
   // Install.
   struct InstallWork;

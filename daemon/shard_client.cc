@@ -533,6 +533,7 @@ void Shard::ServeReads(Nanos now) {
 void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
   touched_ = true;
   now_ = std::max(now_, now);
+  if (ServeDone(ticket, &job, now)) return;
   auto result = engine_->FinishRead(std::move(job));
   const auto resolving = resolving_.find(ticket);
   if (resolving != resolving_.end()) {

@@ -197,6 +197,7 @@ class ShardTest : public testing::Test {
   paxos::CatchUpReply CatchUp(Instance from) {
     sent_.clear();
     Receive(2, paxos::CatchUp{from, {{}}});
+    RunReads();
     for (const paxos::Message& message : sent_) {
       if (const auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) return *reply;
     }
@@ -316,6 +317,62 @@ TEST_F(ShardTest, TwoComparesDoNotSucceedOnTheSameValueWhileTheWindowIsFull) {
   ASSERT_TRUE(Answered(second));
   EXPECT_EQ(Reply(second).outcome.code, Code::kFailedPrecondition);
   EXPECT_EQ(LocalBlock(7), 'a');
+}
+
+// --- What peers are sent -----------------------------------------------------------------------
+
+TEST_F(ShardTest, APeerThatAsksAgainBeforeItsAnswerWasReadIsAnsweredOnce) {
+  StartAlone();
+  for (Lba lba = 1; lba <= 5; ++lba) Do(Write(lba, 'a'));
+  sent_.clear();
+  const paxos::CatchUp question{2, {{}, {}, {}}};
+  Receive(2, question);
+  Receive(2, question);
+  Receive(3, question);
+  EXPECT_EQ(reads_.size(), 2u) << "one for each peer";
+  RunReads();
+  RunReads();
+  std::map<NodeId, size_t> answers;
+  for (const paxos::Message& message : sent_) {
+    const auto* reply = std::get_if<paxos::CatchUpReply>(&message.body);
+    if (reply == nullptr) continue;
+    ++answers[message.to.node];
+    ASSERT_EQ(reply->entries.size(), 3u);
+    EXPECT_EQ(reply->entries[0].instance, 2u);
+  }
+  EXPECT_EQ(answers, (std::map<NodeId, size_t>{{2, 1}, {3, 1}}));
+}
+
+TEST_F(ShardTest, APeerIsSentOnlySoMuchAtATimeOfAllGroups) {
+  options_.shard.catch_up_bytes = CatchUpBudget::kBytesPerPeer;
+  StartAlone();
+  Do(Write(1, 'a'));
+  constexpr GroupId kOther = 2;
+  ASSERT_OK(node_->CreateGroup(kOther, 1, 1, {{{1, 1}, paxos::Role::kVoter}}, now_));
+  for (int i = 0; i < 300 && !node_->shard(kOther)->ready(); ++i) {
+    node_->Tick(now_ += 10 * kMillisecond);
+    Flush();
+  }
+  ASSERT_TRUE(node_->shard(kOther)->ready());
+  const auto ask = [&](GroupId group) {
+    node_->Receive(paxos::Message{group, {2, 1}, {1, 1}, 1002, paxos::CatchUp{1, {{}}}}, now_);
+    Pump();
+  };
+  ask(kGroup);
+  ask(kOther);
+  ASSERT_EQ(reads_.size(), 1u);
+  EXPECT_EQ(reads_[0].group, kGroup);
+  RunReads();
+  ASSERT_EQ(reads_.size(), 1u) << "its turn";
+  EXPECT_EQ(reads_[0].group, kOther);
+
+  // A group that goes away meanwhile takes nothing with it.
+  ASSERT_OK(node_->DropGroup(kOther, now_));
+  ask(kGroup);
+  EXPECT_EQ(reads_.size(), 2u);
+  Flush();
+  RunReads();
+  EXPECT_TRUE(reads_.empty());
 }
 
 // --- What is refused ---------------------------------------------------------------------------
