@@ -2,6 +2,7 @@
 //
 // Background work: what to do next, and folding in what was done.
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -152,11 +153,15 @@ bool EngineImpl::CheckpointFits() {
   };
   if (fits()) {
     if (ballast_released_) EnsureBallast();
+    checkpoint_refused_ = false;
     return true;
   }
   ReleaseBallast();
   if (fits()) return true;
-  HYDRA_LOG_WARN("no room for a checkpoint: free some space on this disk");
+  // It is tried again all the time.
+  if (!std::exchange(checkpoint_refused_, true)) {
+    HYDRA_LOG_WARN("no room for a checkpoint: free some space on this disk");
+  }
   return false;
 }
 

@@ -174,6 +174,7 @@ class Replica {
   Instance commit() const { return commit_; }
   Instance applied() const { return applied_; }
   Instance last() const { return slots_.empty() ? applied_ : applied_ + slots_.size(); }
+  Instance commit_heard() const { return commit_heard_; }  // chosen, if not here then elsewhere
   const Config& config() const { return config_; }
   bool installing() const { return install_.active; }
   bool suspect() const { return suspect_; }
