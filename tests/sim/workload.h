@@ -35,6 +35,9 @@ class Workload {
     // Some clients only read, and so stay with a master that answers, whoever else writes
     // elsewhere.
     bool readers = false;
+    // They stay even if it does not answer for a while. A read that waits for long proves nothing:
+    // they give it up and ask anew.
+    bool loyal = false;
   };
 
   using FailureHandler = std::function<void(const std::string&)>;
@@ -82,6 +85,7 @@ class Workload {
     bool maybe = false;  // an attempt without a clear answer may have been executed
     unsigned attempts = 0;
     NodeId target = 0;
+    NodeId asked = 0;  // last
     EventId timer;
     std::vector<Value> values;  // written
   };
@@ -108,6 +112,10 @@ class Workload {
   }
   Block BlockOf(GroupId group, Lba lba) const { return uint64_t{group} << 32 | lba; }
   NodeId AnyNode();
+  NodeId AnotherNode(const Operation& operation);  // than the one that did not answer
+  bool IsLoyal(const Operation& operation) const {
+    return options_.loyal && operation.client->reader && !reliable_;
+  }
 
   Scheduler* const scheduler_;
   Cluster* const cluster_;
