@@ -94,7 +94,7 @@ void Chaos::Depose(const Reign& reign) {
   Count("coup", master);
   const auto lease = static_cast<uint64_t>(cluster_->knobs().leases.lease);
   // Some do not remember the lease they granted.
-  const bool restart = rng_.Percent(40);
+  const bool restart = rng_.Percent(30);
   // Answers may be on their way that it gets much later.
   const Nanos deaf = rng_.Percent(40) ? static_cast<Nanos>(rng_.Between(1, 2 * lease)) : 0;
   if (deaf != 0) cluster_->network().IsolateOneWay(master, /*inbound=*/true);

@@ -115,7 +115,7 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   if (rng->Percent(60)) k.capacity_bytes = k.segment_bytes * rng->Between(14, 40);
   k.tick = static_cast<Nanos>(rng->Between(5, 20)) * kMillisecond;
   k.disk_latency = static_cast<Nanos>(rng->Between(50, 2000)) * 1000;
-  if (rng->Percent(25)) k.disk_latency *= 8;
+  if (rng->Percent(politics ? 10 : 25)) k.disk_latency *= 8;
   if (rng->Percent(25)) k.slow_disk = static_cast<NodeId>(rng->Between(1, k.nodes));
   k.lose_percent = static_cast<unsigned>(rng->Between(0, 80));
   k.garble_percent = static_cast<unsigned>(rng->Between(0, 20));
@@ -130,7 +130,7 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   k.engine.change_retention = rng->Percent(50) ? rng->Between(50, 500) : 0;
   k.engine.overlay_rows = rng->Percent(30) ? rng->Between(32, 200) : rng->Between(64, 2000);
   k.leases.lease = static_cast<Nanos>(rng->Between(100, 400)) * kMillisecond;
-  if (rng->Percent(politics ? 50 : 30)) k.leases.lease *= 3;
+  if (rng->Percent(politics ? 60 : 30)) k.leases.lease *= 3;
   k.leases.interval = k.leases.lease / 4;
   k.leases.dead_after = 2 * k.leases.lease;
   k.leases.max_notices_per_message = rng->Percent(20) ? 1 : 256;
@@ -147,7 +147,9 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   }
   if (rng->Percent(50)) k.hold_percent = static_cast<unsigned>(rng->Between(0, 100));
   k.uneven = rng->Percent(politics ? 90 : 50);
-  if (k.uneven) r.election_timeout = static_cast<Nanos>(rng->Between(10, 60)) * kMillisecond;
+  if (k.uneven) {
+    r.election_timeout = static_cast<Nanos>(rng->Between(5, politics ? 30 : 60)) * kMillisecond;
+  }
   if (k.uneven && rng->Percent(politics ? 90 : 50))
     k.odd = static_cast<NodeId>(rng->Between(1, k.replicas));
   r.retransmit_after = static_cast<Nanos>(rng->Between(30, 200)) * kMillisecond;
@@ -291,7 +293,7 @@ void Cluster::Boot(NodeId id) {
     options.leases.dead_after =
         static_cast<Nanos>(knobs_.odd == 0    ? rng_.Between(lease / 2, 4 * lease)
                            : knobs_.odd == id ? rng_.Between(3 * lease, 8 * lease)
-                                              : rng_.Between(lease / 2, 3 * lease / 2));
+                                              : rng_.Between(lease / 2, lease));
   }
   const Nanos now = node.clock.Now();
   node.core = std::make_unique<NodeCore>(options, node.engine.get(), now);

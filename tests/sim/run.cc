@@ -36,6 +36,7 @@ Workload::Options DrawWorkload(Rng* rng, Taste taste) {
   if (rng->Percent(politics ? 85 : 50))
     options.patience = static_cast<Nanos>(rng->Between(15, 80)) * kMillisecond;
   if (rng->Percent(30)) options.session_timeout = 2 * kSecond;
+  if (politics) options.haste = rng->Between(5, 50);
   options.readers = rng->Percent(politics ? 90 : 60);
   options.loyal = rng->Percent(politics ? 80 : 50);
   return options;

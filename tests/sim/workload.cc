@@ -251,6 +251,7 @@ void Workload::Retry(Operation* operation, NodeId hint, Nanos delay) {
 void Workload::TimedOut(uint64_t key) {
   Operation* operation = operations_.at(key).get();
   operation->maybe = true;
+  operation->silent = operation->asked;
   const bool loyal = IsLoyal(*operation);
   const bool give_up =
       operation->local ||
@@ -309,9 +310,7 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
         Finish(operation);
         return;
       }
-      if (reply.master != 0) operation->client->masters[operation->group] = reply.master;
-      Retry(operation, reply.master != 0 ? reply.master : AnyNode(),
-            static_cast<Nanos>(rng_.Between(1, 50)) * kMillisecond);
+      Redirect(operation, reply.master);
       return;
     case ShardAnswer::kUnknown:
       operation->maybe = true;
@@ -345,6 +344,14 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
       return;
   }
   Finish(operation);
+}
+
+// To the master that a node named, unless that one is known for its silence.
+void Workload::Redirect(Operation* operation, NodeId master) {
+  if (master != 0) operation->client->masters[operation->group] = master;
+  const bool follow = master != 0 && (master != operation->silent || rng_.Percent(30));
+  Retry(operation, follow ? master : AnotherNode(*operation),
+        static_cast<Nanos>(rng_.Between(1, options_.haste)) * kMillisecond);
 }
 
 void Workload::HandleDone(Operation* operation, NodeId from, const ShardReply& reply) {
