@@ -181,8 +181,15 @@ Status EngineImpl::Recover() {
   if (intent && intent->id > row.id) {
     // A checkpoint was cut short: some of its rows are in the map. All it was to cover is durable
     // in the stream, so apply that far, and the rest of its rows are in the overlay.
-    for (const auto& [group, applied] : intent->applied) {
-      HYDRA_RETURN_IF_ERROR(ReplayStable(group, applied));
+    for (const auto& [id, applied] : intent->applied) {
+      HYDRA_RETURN_IF_ERROR(ReplayStable(id, applied));
+      // Unless rot took a part of it: then blocks are newer than what can be applied here, as after
+      // an install.
+      Group* group = FindGroup(id);
+      if (group == nullptr || group->stable >= applied) continue;
+      group->mixed_until = std::max(group->mixed_until, applied);
+      group->overlay_from = std::max(group->overlay_from, applied);
+      HYDRA_RETURN_IF_ERROR(LoadAheadRows(group));
     }
     checkpoint_id_ = std::max(checkpoint_id_, intent->id);
   }

@@ -260,6 +260,7 @@ class Replica {
   void AppendAccept(Instance instance, const Slot& slot);
   void FlushAccepted();
   std::vector<MemberId> Others() const;
+  std::vector<MemberId> Sources() const;
   void AdvanceCommit();
   void AdoptConfig(const Config& config);
   // Whether the sender is no member, as far as both sides know.
@@ -410,6 +411,7 @@ class Replica {
 
   // Catching up.
   MemberId catch_up_from_;
+  MemberId told_by_;  // who spoke to a later incarnation of this node of more than is known here
   Nanos catch_up_due_ = 0;
   bool catch_up_out_ = false;
   uint32_t catch_up_tries_ = 0;

@@ -26,8 +26,13 @@
 
 namespace hydra::sim {
 
+// A little of everything rarely adds up to what one kind of trouble needs to do harm, so a run has
+// a taste: anything, masters that should not serve any more, or disks.
+enum class Taste { kMixed, kPolitics, kStorage };
+
 // What a seed draws once.
 struct Knobs {
+  Taste taste = Taste::kMixed;
   unsigned nodes = 3;
   unsigned groups = 2;
   unsigned replicas = 3;
@@ -35,6 +40,7 @@ struct Knobs {
   uint64_t capacity_bytes = 0;
   Nanos tick = 10 * kMillisecond;
   Nanos disk_latency = 100'000;
+  NodeId slow_disk = 0;  // if not 0: this node's is slower
   unsigned lose_percent = 40;
   unsigned garble_percent = 20;
   EngineOptions engine;
@@ -42,9 +48,14 @@ struct Knobs {
   Shard::Options shard;
   int64_t drift_ppm = 0;
   unsigned duplicate_permille = 0;  // of messages, in any weather
+  unsigned hold_percent = 30;       // of messages at a cut that arrive when it is healed
   // Nodes differ in when they give up a peer, and elect a master as soon as they may: nothing but
   // the lease itself is left to keep two from serving at a time.
   bool uneven = false;
+  // If not 0: of uneven nodes, the one that gives up last, and whose clock is the slowest where
+  // clocks are steady. A master there outlives its lease by as much as it may.
+  NodeId odd = 0;
+  bool steady_clocks = false;  // each stays at its edge of the bound
 
   std::string ToString() const;
 };
@@ -112,6 +123,8 @@ class Cluster {
   uint64_t checks() const { return checks_; }
   uint64_t life(NodeId node) const;              // changes with every start
   Instance HighestApplied(GroupId group) const;  // by any replica, ever
+  uint64_t durable_batch(NodeId node) const;     // of its store, as far as it was told
+  const Uuid& store(NodeId node) const;
 
  private:
   struct Node;
@@ -122,6 +135,7 @@ class Cluster {
   void ScheduleTick(Node* node);
   void Act(Node* node);  // pumps and carries what came of it
   void StartBatch(Node* node);
+  Nanos DiskLatency(const Node& node) const;
   void StartJob(Node* node);
   void Deliver(Node* node, const Packet& packet);
   void CheckNode(Node* node);

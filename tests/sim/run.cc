@@ -21,19 +21,24 @@ constexpr uint64_t kUndecidedShare = 4;  // one in so many checks may be
 constexpr Nanos kStep = 100 * kMillisecond;
 constexpr Nanos kHealWithin = 120 * kSecond;  // of virtual time, after the last fault
 
-Workload::Options DrawWorkload(Rng* rng) {
+Workload::Options DrawWorkload(Rng* rng, Taste taste) {
+  const bool politics = taste == Taste::kPolitics;
   Workload::Options options;
   options.clients = static_cast<unsigned>(rng->Between(2, 6));
   options.depth = static_cast<unsigned>(rng->Between(1, 4));
-  options.blocks = static_cast<unsigned>(rng->Between(6, 40));
+  options.blocks =
+      static_cast<unsigned>(rng->Percent(40) ? rng->Between(4, 8) : rng->Between(6, 40));
   options.loss_percent = static_cast<unsigned>(rng->Below(15));
   options.twice_percent = static_cast<unsigned>(rng->Below(20));
-  options.think = static_cast<Nanos>(rng->Between(2, 50)) * kMillisecond;
+  options.think = static_cast<Nanos>(rng->Between(2, politics ? 25 : 50)) * kMillisecond;
   options.patience = static_cast<Nanos>(rng->Between(200, 800)) * kMillisecond;
   // Some look for another master at once.
-  if (rng->Percent(50)) options.patience = static_cast<Nanos>(rng->Between(15, 80)) * kMillisecond;
+  if (rng->Percent(politics ? 85 : 50))
+    options.patience = static_cast<Nanos>(rng->Between(15, 80)) * kMillisecond;
   if (rng->Percent(30)) options.session_timeout = 2 * kSecond;
-  options.readers = rng->Percent(60);
+  if (politics) options.haste = rng->Between(5, 50);
+  options.readers = rng->Percent(politics ? 90 : 60);
+  options.loyal = rng->Percent(politics ? 80 : 50);
   return options;
 }
 
@@ -50,7 +55,7 @@ class Run {
     Cluster cluster(&scheduler_, knobs, rng_.Next());
     FaultAtlas atlas(rng_.Next(), FaultAtlas::Mode::kNodes);
     Operator op(&scheduler_, &cluster, &atlas, rng_.Next());
-    Workload workload(&scheduler_, &cluster, DrawWorkload(&rng_), rng_.Next());
+    Workload workload(&scheduler_, &cluster, DrawWorkload(&rng_, knobs.taste), rng_.Next());
     Chaos chaos(&scheduler_, &cluster, &atlas, &op, rng_.Next());
     const auto fail = [this](const std::string& what) { Fail(what); };
     cluster.SetFailureHandler(fail);

@@ -13,6 +13,8 @@
 namespace hydra::sim {
 namespace {
 
+constexpr unsigned kLoyalGiveUpPercent = 70;
+
 // A block that holds a value: the value in every word, mixed with where it belongs.
 void Fill(std::span<uint8_t> block, Block where, Value value) {
   for (size_t i = 0; i < block.size(); i += sizeof(uint64_t)) {
@@ -62,11 +64,17 @@ NodeId Workload::AnyNode() {
   return nodes[rng_.Below(nodes.size())];
 }
 
+NodeId Workload::AnotherNode(const Operation& operation) {
+  const NodeId node = AnyNode();
+  return node == operation.asked ? AnyNode() : node;
+}
+
 // --- Asking
 // ---------------------------------------------------------------------------------------
 
 void Workload::Think(Client* client) {
-  const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(2 * options_.think) + 1));
+  const Nanos think = client->reader ? options_.think / 2 : options_.think;
+  const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(2 * think) + 1));
   scheduler_->After(delay, {"client", 0, client->id}, [this, client] { Issue(client); });
 }
 
@@ -191,7 +199,9 @@ void Workload::Send(uint64_t key) {
   NodeId target = operation->target;
   if (target == 0) target = operation->client->masters[operation->group];
   // A follower can serve a linearizable read as well.
-  if (target == 0 || (operation->request.kind == ShardRequest::Kind::kRead && rng_.Percent(20))) {
+  const bool anywhere = operation->request.kind == ShardRequest::Kind::kRead &&
+                        rng_.Percent(IsLoyal(*operation) ? 3 : 20);
+  if (target == 0 || anywhere) {
     target = AnyNode();
   }
   if (operation->local) target = operation->local_node;
@@ -226,6 +236,7 @@ void Workload::Send(uint64_t key) {
     });
   }
   operation->target = 0;
+  operation->asked = target;
   operation->timer =
       scheduler_->After(options_.patience, {"patience", 0, key}, [this, key] { TimedOut(key); });
 }
@@ -240,10 +251,15 @@ void Workload::Retry(Operation* operation, NodeId hint, Nanos delay) {
 void Workload::TimedOut(uint64_t key) {
   Operation* operation = operations_.at(key).get();
   operation->maybe = true;
-  const bool give_up = operation->local || (!reliable_ && rng_.Percent(options_.give_up_percent)) ||
-                       (operation->opens_session && !issuing_);
+  operation->silent = operation->asked;
+  const bool loyal = IsLoyal(*operation);
+  const bool give_up =
+      operation->local ||
+      (!reliable_ && rng_.Percent(loyal ? kLoyalGiveUpPercent : options_.give_up_percent)) ||
+      (operation->opens_session && !issuing_);
   if (!give_up) {
-    Retry(operation, AnyNode(), 0);
+    const NodeId master = operation->client->masters[operation->group];
+    Retry(operation, loyal && master != 0 ? master : AnotherNode(*operation), 0);
     return;
   }
   if (operation->opens_session) {
@@ -294,9 +310,7 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
         Finish(operation);
         return;
       }
-      if (reply.master != 0) operation->client->masters[operation->group] = reply.master;
-      Retry(operation, reply.master != 0 ? reply.master : AnyNode(),
-            static_cast<Nanos>(rng_.Between(1, 50)) * kMillisecond);
+      Redirect(operation, reply.master);
       return;
     case ShardAnswer::kUnknown:
       operation->maybe = true;
@@ -330,6 +344,14 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
       return;
   }
   Finish(operation);
+}
+
+// To the master that a node named, unless that one is known for its silence.
+void Workload::Redirect(Operation* operation, NodeId master) {
+  if (master != 0) operation->client->masters[operation->group] = master;
+  const bool follow = master != 0 && (master != operation->silent || rng_.Percent(30));
+  Retry(operation, follow ? master : AnotherNode(*operation),
+        static_cast<Nanos>(rng_.Between(1, options_.haste)) * kMillisecond);
 }
 
 void Workload::HandleDone(Operation* operation, NodeId from, const ShardReply& reply) {
