@@ -7,9 +7,6 @@ namespace hydra::sim {
 namespace {
 
 constexpr uint64_t kPlenty = 1ull << 40;
-constexpr char kSegments[] = "/store/segments";
-
-Nanos Milliseconds(uint64_t n) { return static_cast<Nanos>(n) * kMillisecond; }
 
 }  // namespace
 
@@ -191,7 +188,8 @@ bool Chaos::RotOf(NodeId node) {
   FaultAtlas::Permit permit = atlas_->MayRot(node);
   SimDisk& disk = cluster_->disk(node);
   if (!permit || !disk.powered()) return false;
-  const RotTarget target{&disk, kSegments, cluster_->store(node), cluster_->durable_batch(node)};
+  const RotTarget target{&disk, kSegmentDirectory, cluster_->store(node),
+                         cluster_->durable_batch(node)};
   const bool flipped = rng_.Percent(60) ? RotNewest(target, &rng_) : RotAnywhere(target, &rng_);
   if (!flipped) return false;
   permit.Commit();

@@ -15,6 +15,8 @@
 
 namespace hydra::sim {
 
+constexpr Nanos Milliseconds(uint64_t n) { return static_cast<Nanos>(n) * kMillisecond; }
+
 class Chaos {
  public:
   Chaos(Scheduler* scheduler, Cluster* cluster, FaultAtlas* atlas, Operator* op, uint64_t seed);

@@ -8,8 +8,6 @@ namespace {
 
 constexpr Nanos kLook = 5 * kMillisecond;  // how often a plot looks whether it came to pass
 
-Nanos Milliseconds(uint64_t n) { return static_cast<Nanos>(n) * kMillisecond; }
-
 }  // namespace
 
 // Of the groups, often one where the odd node reigns.

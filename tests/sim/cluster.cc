@@ -13,7 +13,6 @@ namespace hydra::sim {
 namespace {
 
 constexpr char kDirectory[] = "/store";
-constexpr char kSegments[] = "/store/segments";
 constexpr Nanos kSlowDisk = 10;  // times as slow as the others
 
 struct Wire {
@@ -270,7 +269,7 @@ void Cluster::Boot(NodeId id) {
     if (!later) Broken(&node, opened.WithContext("open"));
     return;
   }
-  node.failed_calls = node.disk->failed_calls(kSegments);
+  node.failed_calls = node.disk->failed_calls(kSegmentDirectory);
   const uint64_t durable = node.engine->durable_batch();
   if (durable < node.durable_batch && on_broken_) {
     on_broken_(id, fmt::format("went back from batch {} to {}", node.durable_batch, durable));
@@ -470,7 +469,7 @@ void Cluster::Act(Node* node) {
   }
   // Nothing is known of what a failed write left behind, or what later ones are worth.
   if (!node->writing && node->job == nullptr &&
-      node->disk->failed_calls(kSegments) > node->failed_calls) {
+      node->disk->failed_calls(kSegmentDirectory) > node->failed_calls) {
     return Fail(fmt::format("node {} goes on after a failed write", node->id));
   }
   StartBatch(node);

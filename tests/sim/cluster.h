@@ -26,6 +26,8 @@
 
 namespace hydra::sim {
 
+inline constexpr char kSegmentDirectory[] = "/store/segments";  // on every node's disk
+
 // A little of everything rarely adds up to what one kind of trouble needs to do harm, so a run has
 // a taste: anything, masters that should not serve any more, or disks.
 enum class Taste { kMixed, kPolitics, kStorage };
