@@ -164,6 +164,11 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   // Engines that push back all the time. Drawn aside, so that the other seeds stay what they were.
   Rng aside(Rng(*rng).Next());
   if (aside.Percent(15)) k.engine.queue_records = aside.Between(1, 4);
+  // Answers of an entry or two, or so large that a peer gets one at a time of all groups.
+  if (aside.Percent(30)) {
+    k.shard.catch_up_bytes =
+        aside.Percent(50) ? aside.Between(1, 8) * kPageSize : CatchUpBudget::kBytesPerPeer;
+  }
   return k;
 }
 
