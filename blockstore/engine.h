@@ -57,7 +57,10 @@ struct EngineOptions {
   // Limits. A full queue answers kBusy.
   size_t queue_bytes = 64u << 20;
   size_t queue_records = 65'536;
-  size_t overlay_rows = 192'000;     // a checkpoint is due; at twice as many, Apply answers kBusy
+  size_t overlay_rows = 192'000;  // a checkpoint is due; at twice as many, Apply answers kBusy
+  // A checkpoint is due as well when recovery would have so many batches to replay: few rows that
+  // are written over and over never fill the overlay.
+  uint64_t checkpoint_batches = 16'384;
   size_t log_entries_kept = 65'536;  // applied entries per group kept for shipping to peers
   uint64_t change_retention =
       1 << 20;  // instances per group for which changes can be scanned; 0: all

@@ -301,6 +301,7 @@ class EngineImpl final : public Engine, private BatchSink {
 
   StateSource state_source_;
   uint64_t checkpoint_id_ = 0;
+  uint64_t replay_from_ = 0;  // batch
   bool checkpoint_requested_ = false;
   bool checkpoint_running_ = false;
   bool draining_ = false;  // a checkpoint waits for applied entries to become durable

@@ -139,6 +139,7 @@ void EngineImpl::FinishAccounting(AccountingJob* job) {
 bool EngineImpl::WantsCheckpoint() const {
   if (checkpoint_running_) return false;
   if (checkpoint_requested_ || map_->rows() >= options_.overlay_rows) return true;
+  if (durable_batch() >= replay_from_ + options_.checkpoint_batches) return true;
   if (!accounting_complete_ || !volume_->WantsVacuum(0)) return false;
   // Cleaned segments become free with the next checkpoint.
   const size_t freeable = FreeableSegments();
@@ -216,6 +217,7 @@ void EngineImpl::FinishCheckpoint(CheckpointJob* job) {
   const CheckpointJob::Input& input = job->input();
   map_->Thaw();
   ++checkpoints_;
+  replay_from_ = input.row.position.next_batch;
   for (const auto& [id, meta] : input.metas) {
     if (Group* group = FindGroup(id)) {
       group->checkpointed = meta.applied;

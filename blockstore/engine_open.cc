@@ -136,8 +136,10 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options,
         "{} belongs to cluster {}, not to {}: give this node the directory it had, or an empty one",
         dir, identity->cluster.ToString(), cluster->ToString()));
   }
-  if (options.overlay_rows == 0 || options.queue_records == 0 || options.queue_bytes == 0) {
-    return Status::InvalidArgument("overlay_rows, queue_records and queue_bytes must not be 0");
+  if (options.overlay_rows == 0 || options.checkpoint_batches == 0 || options.queue_records == 0 ||
+      options.queue_bytes == 0) {
+    return Status::InvalidArgument(
+        "overlay_rows, checkpoint_batches, queue_records and queue_bytes must not be 0");
   }
   HYDRA_ASSIGN_OR_RETURN(auto lock, LockStore(fs, dir));
   auto engine = std::make_unique<EngineImpl>(options, *identity, std::move(lock));
@@ -177,6 +179,7 @@ Status EngineImpl::Recover() {
   CheckpointRow row;
   std::optional<IntentRow> intent;
   HYDRA_RETURN_IF_ERROR(LoadCheckpoint(&row, &intent));
+  replay_from_ = row.position.next_batch;
   HYDRA_RETURN_IF_ERROR(volume_->Recover(row.position, row.highest_segment, this, &report_));
   if (intent && intent->id > row.id) {
     // A checkpoint was cut short: some of its rows are in the map. All it was to cover is durable
