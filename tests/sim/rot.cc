@@ -12,7 +12,8 @@
 namespace hydra::sim {
 namespace {
 
-constexpr uint64_t kNewestBatches = 40;
+constexpr uint64_t kNewestBatches = 40;  // about what a restart reads
+constexpr uint64_t kOpenBatches = 4;     // about what is not applied yet
 constexpr size_t kSegmentNumberAt = 24;  // in a batch's header
 
 // Where a batch lies, in bytes.
@@ -94,9 +95,9 @@ bool RotAnywhere(const RotTarget& target, Rng* rng) {
 
 bool RotNewest(const RotTarget& target, Rng* rng) {
   std::vector<Place> batches = Batches(target);
+  const uint64_t newest = rng->Percent(50) ? kOpenBatches : kNewestBatches;
   std::erase_if(batches, [&](const Place& batch) {
-    return batch.number >= target.durable_batch ||
-           batch.number + kNewestBatches < target.durable_batch;
+    return batch.number >= target.durable_batch || batch.number + newest < target.durable_batch;
   });
   if (batches.empty()) return false;
   const Place& victim = batches[rng->Below(batches.size())];
