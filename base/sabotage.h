@@ -16,7 +16,7 @@
     "promises and acceptances leave before they are durable")                                      \
   X(kForgetPromiseOnRestart, "forget-promise-on-restart", 100,                                     \
     "a restarted node knows no promise")                                                           \
-  X(kSkipBallotPersist, "skip-ballot-persist", 300, "a promise is not written to disk at all")     \
+  X(kSkipBallotPersist, "skip-ballot-persist", 600, "a promise is not written to disk at all")     \
   X(kCountDuplicateVotes, "count-duplicate-votes", 600,                                            \
     "votes are counted per message, not per node")                                                 \
   X(kSkipReproposal, "skip-reproposal", 100, "a new master drops what it finds open")              \
@@ -25,7 +25,7 @@
   X(kReadWithoutNoop, "read-without-noop", 50,                                                     \
     "a new master serves before its own no-op is chosen")                                          \
   X(kReadWithoutLease, "read-without-lease", 100, "a master serves reads after its lease ran out") \
-  X(kStaleReadRound, "stale-read-round", 600,                                                      \
+  X(kStaleReadRound, "stale-read-round", 900,                                                      \
     "answers to an older read round count for a newer one")                                        \
   X(kLeaseIgnoresRestart, "lease-ignores-restart", 600, "a restarted node votes at once")          \
   X(kLeaseIgnoresDrift, "lease-ignores-drift", 600, "leases are counted as if clocks ran alike")   \
@@ -37,12 +37,12 @@
     "timers and messages go on during an install")                                                 \
   X(kLogOutlivesSegment, "log-outlives-segment", 300,                                              \
     "entries stay in the log's index when their segment is freed")                                 \
-  X(kAppliedNotAtomic, "applied-not-atomic", 100,                                                  \
+  X(kAppliedNotAtomic, "applied-not-atomic", 300,                                                  \
     "the applied instance is saved apart from the blocks")                                         \
   X(kSharedGroupCheckpoint, "shared-group-checkpoint", 50, "groups share a checkpointed position") \
   X(kTreatRotAsTorn, "treat-rot-as-torn", 300, "recovery cuts the log at the first rotten batch")  \
   X(kRetryFailedFlush, "retry-failed-flush", 100, "a failed write is flushed again and believed")  \
-  X(kUseShortSpare, "use-short-spare", 300,                                                        \
+  X(kUseShortSpare, "use-short-spare", 600,                                                        \
     "a segment that found no room on the disk is used all the same")                               \
   X(kReuseSegmentEarly, "reuse-segment-early", 600,                                                \
     "vacuum frees a segment before a checkpoint covers it")                                        \
