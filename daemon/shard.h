@@ -68,6 +68,7 @@ struct ShardReply {
   NodeId master = 0;
   Outcome outcome;
   Instance commit = 0;  // known at the time of the answer: a good `seen`
+  Nanos begun = 0;      // when it was proposed, or read from the disk; 0: neither
   std::optional<ReadResult> data;
 };
 
@@ -212,6 +213,7 @@ class Shard {
     uint64_t request = 0;
     RangeLocks::Ticket lock = 0;
     uint64_t bytes = 0;  // of payload, charged
+    Nanos at = 0;        // when it was proposed
   };
   struct Waiting {
     ShardRequest request;
@@ -222,6 +224,11 @@ class Shard {
     ShardRequest request;
     Instance after = 0;
     bool answered = false;
+  };
+
+  struct Reading {
+    ShardRequest request;
+    Nanos since = 0;
   };
 
   // shard.cc
@@ -335,9 +342,9 @@ class Shard {
   std::map<uint64_t, Waiting> waiting_;  // by lock ticket
 
   // Reads.
-  std::map<uint64_t, ReadWait> reads_;        // by request id
-  std::map<uint64_t, ShardRequest> reading_;  // by ticket, at the read pool
-  std::map<uint64_t, uint64_t> resolving_;    // read ticket -> lock ticket
+  std::map<uint64_t, ReadWait> reads_;      // by request id
+  std::map<uint64_t, Reading> reading_;     // by ticket, at the read pool
+  std::map<uint64_t, uint64_t> resolving_;  // read ticket -> lock ticket
 
   // Entries for peers.
   struct Serving {

@@ -40,6 +40,7 @@ void Shard::AnswerId(uint64_t id, ShardAnswer answer, Outcome outcome) {
 void Shard::AnswerAndSettle(const Proposed& operation, ShardAnswer answer, Outcome outcome) {
   leases_->Settle(operation.bytes);
   AnswerId(operation.request, answer, std::move(outcome));
+  out_.replies.back().begun = operation.at;
 }
 
 // --- Mastership ---------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ void Shard::Abandon(Nanos now, ShardOutput* out) {
   replica_->Resign(now);
   LoseMastership();
   for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
-  for (const auto& [ticket, request] : reading_) Answer(request, ShardAnswer::kNotMaster);
+  for (const auto& [ticket, read] : reading_) Answer(read.request, ShardAnswer::kNotMaster);
   for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
 }
 
@@ -493,6 +494,7 @@ bool Shard::FlushBuilder(Nanos now) {
     }
   }
   building_ranges_.clear();
+  for (Proposed& operation : held_proposed_) operation.at = now;
   proposed_[*instance] = std::move(held_proposed_);
   held_proposed_.clear();
   held_.reset();
@@ -509,7 +511,7 @@ void Shard::StartRead(ShardRequest request) {
   auto job = engine_->PlanRead(options_.group, request.lba, request.count);
   if (!job.ok()) return Answer(request, ShardAnswer::kInvalid, job.status());
   const uint64_t ticket = next_ticket_++;
-  reading_[ticket] = std::move(request);
+  reading_[ticket] = {std::move(request), now_};
   out_.reads.push_back({options_.group, ticket, std::move(*job)});
 }
 
@@ -557,11 +559,12 @@ void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
   }
   const auto found = reading_.find(ticket);
   if (found == reading_.end()) return;
-  const ShardRequest request = std::move(found->second);
+  const auto [request, since] = std::move(found->second);
   reading_.erase(found);
   if (!result.ok()) return Answer(request, ShardAnswer::kDamaged, result.status());
   Answer(request, ShardAnswer::kDone);
   out_.replies.back().data = std::move(*result);
+  out_.replies.back().begun = since;
 }
 
 }  // namespace hydra
