@@ -450,6 +450,10 @@ void Shard::Tick(Nanos now) {
   touched_ = true;
   now_ = std::max(now_, now);
   replica_->Tick(now);
+  // A master whose store fills up unforeseen could not apply what the others have stored.
+  if (!ready() || append_queue_.empty()) return;
+  const uint64_t bytes = PayloadOf(append_queue_.front().body);
+  if (bytes > 0 && !engine_->TakesPayload(bytes)) GiveWay(bytes, now);
 }
 
 void Shard::Step(paxos::Message message, Nanos now) {
