@@ -14,6 +14,8 @@ namespace hydra::sim {
 namespace {
 
 constexpr unsigned kLoyalGiveUpPercent = 70;
+constexpr uint64_t kSplitBlocks = 2;
+constexpr size_t kHalf = kPageSize / 2;
 
 // A block that holds a value: the value in every word, mixed with where it belongs.
 void Fill(std::span<uint8_t> block, Block where, Value value) {
@@ -122,16 +124,53 @@ void Workload::OpenSession(Client* client, GroupId group) {
   Send(key);
 }
 
-void Workload::MakeMutation(Operation* operation) {
+void Workload::BeginMutation(Operation* operation) {
   Session& session = operation->client->sessions[operation->group];
   ShardRequest& request = operation->request;
-  const Nanos now = scheduler_->now();
-  const uint64_t count = rng_.Percent(70) ? 1 : rng_.Between(2, 4);
-  const Lba lba = rng_.Below(options_.blocks - count + 1);
   request.context.session = session.id;
   request.context.seq = session.next_seq++;
   session.unanswered.insert(request.context.seq);
   if (rng_.Percent(50)) request.seen = session.seen;
+}
+
+void Workload::MakePartOfBlock(Operation* operation) {
+  BeginMutation(operation);
+  ShardRequest& request = operation->request;
+  const uint64_t half = rng_.Below(2);
+  request.op.kind = ::hydra::OpKind::kWrite;
+  request.op.block_pages = 1;
+  request.op.lba = options_.blocks + rng_.Below(kSplitBlocks);
+  request.op.count = 1;
+  request.part_offset = static_cast<uint32_t>(half * kHalf);
+  request.part_bytes = kHalf;
+  const bool compare = rng_.Percent(30);
+  Access access;
+  access.block = HalfOf(operation->group, request.op.lba, half);
+  access.value = history_.NewValue();
+  if (compare && rng_.Percent(60) && access.value > 1) access.expected = rng_.Below(access.value);
+  operation->values.push_back(access.value);
+  const Buffer data = Buffer::Allocate(kPageSize);
+  Fill(data.span().first(kHalf), access.block, access.value);
+  request.payload.push_back(BufferSlice{data, 0, kHalf});
+  if (compare) {
+    const Buffer expected = Buffer::Allocate(kPageSize);
+    Fill(expected.span().first(kHalf), access.block, access.expected);
+    request.context.kind = RequestKind::kCompareAndWrite;
+    request.compare = BufferSlice{expected, 0, kHalf};
+    operation->op = history_.CompareAndWrite(operation->client->id, {access}, scheduler_->now());
+  } else {
+    request.context.kind = RequestKind::kWrite;
+    operation->op = history_.Write(operation->client->id, {access}, scheduler_->now());
+  }
+}
+
+void Workload::MakeMutation(Operation* operation) {
+  if (rng_.Percent(10)) return MakePartOfBlock(operation);
+  BeginMutation(operation);
+  ShardRequest& request = operation->request;
+  const Nanos now = scheduler_->now();
+  const uint64_t count = rng_.Percent(70) ? 1 : rng_.Between(2, 4);
+  const Lba lba = rng_.Below(options_.blocks - count + 1);
   request.op.lba = lba;
   request.op.count = count;
   std::vector<Access> accesses;
@@ -176,6 +215,15 @@ void Workload::MakeMutation(Operation* operation) {
 void Workload::MakeRead(Operation* operation) {
   ShardRequest& request = operation->request;
   request.kind = ShardRequest::Kind::kRead;
+  if (rng_.Percent(10)) {
+    request.count = 1;
+    request.lba = options_.blocks + rng_.Below(kSplitBlocks);
+    operation->op = history_.Read(
+        operation->client->id,
+        {HalfOf(operation->group, request.lba, 0), HalfOf(operation->group, request.lba, 1)},
+        scheduler_->now());
+    return;
+  }
   request.count = rng_.Percent(70) ? 1 : rng_.Between(2, 4);
   request.lba = rng_.Below(options_.blocks - request.count + 1);
   if (rng_.Percent(20)) {
@@ -409,6 +457,14 @@ void Workload::Finish(Operation* operation) {
 bool Workload::Values(const Operation& operation, const ReadResult& data, std::vector<Value>* out) {
   for (uint64_t i = 0; i < operation.request.count; ++i) {
     Value value = kAbsent;
+    if (IsSplit(operation.request.lba + i)) {
+      for (const uint64_t half : {0, 1}) {
+        const Block block = HalfOf(operation.group, operation.request.lba + i, half);
+        if (!Recognise(data.data.span().subspan(half * kHalf, kHalf), block, &value)) return false;
+        out->push_back(value);
+      }
+      continue;
+    }
     const Block block = BlockOf(operation.group, operation.request.lba + i);
     if (!Recognise(data.data.span().subspan(i * kPageSize, kPageSize), block, &value)) {
       return false;

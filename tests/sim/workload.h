@@ -99,7 +99,9 @@ class Workload {
   void Think(Client* client);
   void Issue(Client* client);
   void OpenSession(Client* client, GroupId group);
+  void BeginMutation(Operation* operation);
   void MakeMutation(Operation* operation);
+  void MakePartOfBlock(Operation* operation);
   void MakeRead(Operation* operation);
   void Send(uint64_t key);
   void Retry(Operation* operation, NodeId hint, Nanos delay);
@@ -114,6 +116,12 @@ class Workload {
     if (on_failure_) on_failure_(what);
   }
   Block BlockOf(GroupId group, Lba lba) const { return uint64_t{group} << 32 | lba; }
+  // Behind the blocks that are written as a whole are some of which only halves are written: each
+  // half is a register of its own, whatever happens to the other one meanwhile.
+  bool IsSplit(Lba lba) const { return lba >= options_.blocks; }
+  Block HalfOf(GroupId group, Lba lba, uint64_t half) const {
+    return BlockOf(group, lba) | (half + 1) << 30;
+  }
   NodeId AnyNode();
   NodeId AnotherNode(const Operation& operation);  // than the one that did not answer
   bool IsLoyal(const Operation& operation) const {
