@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A logical unit: a disk, and what all initiators that use it share through this process. Lives as long
+// as anyone holds it; one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "iscsi/disk.h"
+#include "iscsi/scsi/reservations.h"
+#include "iscsi/scsi/sense.h"
+
+namespace hydra::iscsi {
+
+class LogicalUnit;
+
+// An initiator port's way to a logical unit through one portal (I_T nexus). Joins when its session
+// begins, leaves when it ends.
+struct Nexus {
+  std::string initiator;    // "iqn...,i,0x<isid>"
+  uint16_t portal_group = 1;
+  std::deque<Asc> attentions;  // unit attentions not reported yet, each once
+  // Ends the session's commands to the unit without an answer, and calls back when the last one has ended.
+  std::function<void(std::function<void()> done)> abort_tasks;
+  std::function<void()> disconnect;  // ends the session
+
+  // What a persistent reservation knows it by, and remembers when it is gone.
+  std::string id() const;
+};
+
+struct PortalGroup {
+  uint16_t tag = 1;
+  bool reachable = true;
+};
+
+// What is the same of every unit of a target.
+struct UnitOptions {
+  uint32_t logical_block = 512;
+  std::string target_name;  // iqn
+  // Portals of the cluster, for REPORT TARGET PORT GROUPS.
+  std::function<std::vector<PortalGroup>()> portal_groups;
+};
+
+class LogicalUnit {
+ public:
+  static constexpr uint64_t kMaxTransferBytes = 8 << 20;
+  static constexpr uint32_t kMaxUnmapBlocks = 1 << 20;
+  static constexpr uint32_t kMaxUnmapRanges = 256;
+  static constexpr uint32_t kMaxCompareBlocks = 255;
+  // What WRITE ATOMIC takes, aligned to itself, so that it fits into whatever a disk changes at once.
+  static constexpr uint32_t kAtomicBytes = 128 << 10;
+  static constexpr size_t kMaxAttentions = 16;
+
+  LogicalUnit(std::unique_ptr<Disk> disk, UnitOptions options);
+  ~LogicalUnit();
+  LogicalUnit(const LogicalUnit&) = delete;
+  LogicalUnit& operator=(const LogicalUnit&) = delete;
+
+  Disk* disk() { return disk_.get(); }
+  const UnitOptions& options() const { return options_; }
+  uint32_t block() const { return options_.logical_block; }
+  uint64_t blocks() const { return disk_->size() / options_.logical_block; }
+  uint32_t blocks_per_physical() const { return disk_->block_bytes() / options_.logical_block; }
+
+  void Join(Nexus* nexus);
+  void Leave(Nexus* nexus);
+
+  // To everyone but `except`.
+  void Attention(Asc asc, const Nexus* except = nullptr);
+  // To the nexus of that id, if it is here.
+  void AttentionTo(const std::string& id, Asc asc);
+  // Of all nexuses, or of those with these ids.
+  void AbortTasks(const std::set<std::string>* ids, std::function<void()> done);
+
+  // LUN RESET and TARGET RESET: every task ends, reservations by RESERVE and changed mode parameters are
+  // gone, and everyone is told. `done` is called when no command from before can change anything any more.
+  void Reset(Asc asc, std::function<void()> done);
+
+  // TARGET COLD RESET: every session ends.
+  void Disconnect();
+
+  Reservations& reservations() { return reservations_; }
+  Nexus* reserved_by() const { return reserved_by_; }  // RESERVE(6), RESERVE(10)
+  void Reserve(Nexus* nexus) { reserved_by_ = nexus; }
+
+  // Mode parameters that can be changed.
+  bool write_protected = false;
+  bool descriptor_sense = false;
+
+  // Results of EXTENDED COPY by list identifier and nexus, until they are asked for.
+  struct CopyResult {
+    std::string nexus;
+    uint8_t list = 0;
+    uint32_t segments = 0;
+    bool failed = false;
+  };
+  std::deque<CopyResult> copies;
+
+ private:
+  std::unique_ptr<Disk> disk_;
+  UnitOptions options_;
+  std::set<Nexus*> nexuses_;
+  Reservations reservations_;
+  Nexus* reserved_by_ = nullptr;
+};
+
+}  // namespace hydra::iscsi
