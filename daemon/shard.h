@@ -224,7 +224,10 @@ class Shard {
   Status CheckMutation(const ShardRequest& request) const;
   void Mutate(ShardRequest request, Nanos now, bool locked);
   void Resolve(uint64_t ticket, Nanos now);
-  void Compared(ShardRequest request, const ReadResult& found, Nanos now);
+  Status CheckPart(const ShardRequest& request) const;
+  static bool NeedsRead(const ShardRequest& request);
+  void Resolved(ShardRequest request, const ReadResult& found, Nanos now);
+  void Merge(const Buffer& blocks, ShardRequest* request) const;
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
   bool MajorityHasSpace(Nanos now) const;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "base/probe.h"
 #include "base/sabotage.h"
 #include "blockstore/payload.h"
@@ -137,6 +138,12 @@ Status Shard::CheckMutation(const ShardRequest& request) const {
   HYDRA_RETURN_IF_ERROR(ValidateContext(context, request.op));
   Entry alone;
   alone.operations.push_back(request.op);
+  if (request.part_bytes > 0) {
+    // Checksums of whole blocks come with the merging.
+    alone.operations[0].crcs.assign(std::min<uint64_t>(request.op.count, kExtentPages), 0);
+    HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+    return CheckPart(request);
+  }
   HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
   if (request.compare.length > 0 &&
       request.compare.offset + request.compare.length > request.compare.buffer.size()) {
@@ -151,6 +158,25 @@ Status Shard::CheckMutation(const ShardRequest& request) const {
     return Status::InvalidArgument("the payload was damaged on its way here; send it again");
   }
   return Status::Ok();
+}
+
+Status Shard::CheckPart(const ShardRequest& request) const {
+  const uint64_t room = request.op.count * block_pages_ * kPageSize;
+  const bool compare = request.context.kind == RequestKind::kCompareAndWrite;
+  const auto holds = [&](const BufferSlice& slice) {
+    return slice.length >= request.part_bytes && slice.offset + slice.length <= slice.buffer.size();
+  };
+  if ((!compare && request.context.kind != RequestKind::kWrite) ||
+      uint64_t{request.part_offset} + request.part_bytes > room || request.payload.size() != 1 ||
+      !holds(request.payload[0]) || (compare && !holds(request.compare))) {
+    return Status::InvalidArgument("a part of a block that makes no sense");
+  }
+  return Status::Ok();
+}
+
+// What has to know the blocks it changes before it can be proposed.
+bool Shard::NeedsRead(const ShardRequest& request) {
+  return request.context.kind == RequestKind::kCompareAndWrite || request.part_bytes > 0;
 }
 
 // Whether the request is to be executed; if not, what it is answered.
@@ -232,8 +258,7 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {
     return Answer(request, ShardAnswer::kBusy);
   }
-  const bool compare = request.context.kind == RequestKind::kCompareAndWrite;
-  bool must_wait = compare;
+  bool must_wait = NeedsRead(request);
   Lba lba = 0;
   uint64_t count = 0;
   size_t ranges = 0;
@@ -263,12 +288,12 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   Join(std::move(request), 0, now);
 }
 
-// The lock is held. A compare waits until what it compares with is applied, then reads it.
+// The lock is held. What needs to know its blocks waits until all before it is applied, then reads.
 void Shard::Resolve(uint64_t ticket, Nanos now) {
   const auto found = waiting_.find(ticket);
   if (found == waiting_.end() || !locks_.Holds(ticket) || found->second.reading) return;
   Waiting& waiting = found->second;
-  if (waiting.request.context.kind != RequestKind::kCompareAndWrite) {
+  if (!NeedsRead(waiting.request)) {
     // A plain write that waited: its place is fixed once it joins.
     ShardRequest request = std::move(waiting.request);
     waiting_.erase(found);
@@ -295,19 +320,42 @@ void Shard::Resolve(uint64_t ticket, Nanos now) {
   out_.reads.push_back({options_.group, read, std::move(*job)});
 }
 
-void Shard::Compared(ShardRequest request, const ReadResult& found, Nanos now) {
-  const bool equal = request.compare.length == found.data.size() &&
-                     std::memcmp(request.compare.data(), found.data.data(), found.data.size()) == 0;
-  Outcome outcome;
-  if (!equal) {
-    HYDRA_PROBE("compare-and-write: miscompare");
-    outcome.code = Code::kFailedPrecondition;
-    request.op = Operation{};
-    request.op.kind = OpKind::kOpaque;
-    request.payload.clear();
+// The blocks are known: a compare is decided, a part becomes whole blocks.
+void Shard::Resolved(ShardRequest request, const ReadResult& found, Nanos now) {
+  const bool part = request.part_bytes > 0;
+  const size_t offset = part ? request.part_offset : 0;
+  const size_t length = part ? request.part_bytes : found.data.size();
+  bool equal = true;
+  if (request.context.kind == RequestKind::kCompareAndWrite) {
+    equal = request.compare.length >= length && (part || request.compare.length == length) &&
+            std::memcmp(request.compare.data(), found.data.data() + offset, length) == 0;
+    Outcome outcome;
+    if (!equal) {
+      HYDRA_PROBE("compare-and-write: miscompare");
+      outcome.code = Code::kFailedPrecondition;
+      request.op = Operation{};
+      request.op.kind = OpKind::kOpaque;
+      request.payload.clear();
+    }
+    request.context.outcome = outcome;
   }
-  request.context.outcome = outcome;
+  if (equal && part) Merge(found.data, &request);
   Join(std::move(request), 0, now);
+}
+
+void Shard::Merge(const Buffer& blocks, ShardRequest* request) const {
+  HYDRA_PROBE("a part of a block is merged");
+  Buffer merged = Buffer::Allocate(blocks.size());
+  std::memcpy(merged.data(), blocks.data(), blocks.size());
+  std::memcpy(merged.data() + request->part_offset, request->payload[0].data(),
+              request->part_bytes);
+  const size_t block = size_t{block_pages_} * kPageSize;
+  request->op.crcs.clear();
+  for (size_t i = 0; i < blocks.size(); i += block) {
+    request->op.crcs.push_back(Crc32c(merged.data() + i, block));
+  }
+  request->payload.clear();
+  request->payload.push_back({merged, 0, blocks.size()});
 }
 
 // Gives the request a place in the entry being built, and decides it.
@@ -449,7 +497,7 @@ void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
     } else if (!SeenAllows(request)) {
       Answer(request, ShardAnswer::kStale);
     } else {
-      Compared(std::move(request), *result, now);
+      Resolved(std::move(request), *result, now);
     }
     ReleaseLock(lock, now);
     return;

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/coding.h"
+#include "base/crc32c.h"
+#include "base/rng.h"
+#include "client/hydra.h"
+#include "client/runtime.h"
+#include "client/transfer.h"
+#include "client/volume_state.h"
+
+namespace hydra {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint64_t kWordBytes = 8;
+
+}  // namespace
+
+// --- State --------------------------------------------------------------------------------------
+
+VolumeState::VolumeState(std::shared_ptr<Runtime> runtime_in, const CatalogueView::Volume& volume)
+    : runtime(std::move(runtime_in)),
+      name(volume.name),
+      id(volume.id),
+      layout(volume.block_bytes, static_cast<uint32_t>(volume.shards.size())),
+      groups(volume.shards),
+      bytes(volume.bytes) {}
+
+Status VolumeState::Update() {
+  const auto view = runtime->router.catalogue();
+  const auto found = view->volumes.find(name);
+  if (found == view->volumes.end() || found->second.id != id) {
+    return Status::NotFound(fmt::format("volume '{}' was deleted", name));
+  }
+  bytes = found->second.bytes;
+  return Status::Ok();
+}
+
+void VolumeState::CheckRange(uint64_t offset, uint64_t length, std::function<void(Status)> then) {
+  const auto inside = [=, this] {
+    const uint64_t size = bytes;
+    return offset <= size && length <= size - offset;
+  };
+  if (Status updated = Update(); !updated.ok()) return then(updated);
+  if (inside()) return then(Status::Ok());
+  // It may have grown.
+  runtime->router.Refresh(runtime->options.timeout, [self = shared_from_this(), inside, offset,
+                                                     length, then](const Status& refreshed) {
+    if (!refreshed.ok()) return then(refreshed);
+    if (Status updated = self->Update(); !updated.ok()) return then(updated);
+    if (inside()) return then(Status::Ok());
+    then(Status::OutOfRange(fmt::format("{} bytes at {} reach beyond the end of volume '{}', {}",
+                                        length, offset, self->name, self->bytes.load())));
+  });
+}
+
+uint64_t VolumeState::BeginChange() {
+  changes_.insert(next_change_);
+  return next_change_++;
+}
+
+void VolumeState::EndChange(uint64_t change) {
+  changes_.erase(change);
+  const uint64_t lowest = changes_.empty() ? next_change_ : *changes_.begin();
+  while (!waiters_.empty() && waiters_.front().until <= lowest) {
+    const auto then = std::move(waiters_.front().then);
+    waiters_.pop_front();
+    then();
+  }
+}
+
+void VolumeState::WhenChangesEnd(std::function<void()> then) {
+  if (changes_.empty()) return then();
+  waiters_.push_back({next_change_, std::move(then)});
+}
+
+Status CheckArguments(uint64_t offset, uint64_t length) {
+  if (length == 0) return Status::InvalidArgument("the length is 0");
+  if (offset % kSectorBytes != 0 || length % kSectorBytes != 0) {
+    return Status::InvalidArgument(fmt::format("offset {} and length {} must be multiples of {}",
+                                               offset, length, kSectorBytes));
+  }
+  if (length > std::numeric_limits<uint64_t>::max() - offset) {
+    return Status::OutOfRange(
+        fmt::format("{} bytes at {} reach beyond any volume", length, offset));
+  }
+  return Status::Ok();
+}
+
+struct Volume::Impl {
+  std::shared_ptr<Cluster::Impl> cluster;
+  std::shared_ptr<VolumeState> state;
+};
+
+// --- Opening ------------------------------------------------------------------------------------
+
+Result<Volume> Volume::Open(const Cluster& cluster, const std::string& name) {
+  const auto runtime = cluster.impl_->runtime();
+  using Found = Result<std::shared_ptr<VolumeState>>;
+  Found state = cluster.impl_->Await<Found>([&](internal::Callback<Found> done) {
+    runtime->Post([runtime, name, done = std::move(done)] {
+      const auto look = [=](const Status& refreshed) {
+        if (!refreshed.ok()) return done(refreshed);
+        const auto view = runtime->router.catalogue();
+        const auto found = view->volumes.find(name);
+        if (found == view->volumes.end()) {
+          return done(Status::NotFound(fmt::format("there is no volume '{}'", name)));
+        }
+        const CatalogueView::Volume& volume = found->second;
+        if (!volume.active) {
+          return done(Status::Unavailable(
+              fmt::format("volume '{}' is still being created: try again shortly", name)));
+        }
+        if (volume.shards.empty() || volume.block_bytes % kSectorBytes != 0 ||
+            kExtentBytes % volume.block_bytes != 0) {
+          return done(Status::Unsupported(
+              fmt::format("volume '{}' has {} shards and blocks of {} bytes: upgrade this client",
+                          name, volume.shards.size(), volume.block_bytes)));
+        }
+        done(std::make_shared<VolumeState>(runtime, volume));
+      };
+      // What is known may be old: the name may stand for another volume by now. A volume that was
+      // just made is not known to all nodes yet.
+      runtime->router.Refresh(runtime->options.timeout, [=](const Status& refreshed) {
+        if (refreshed.ok() && !runtime->router.catalogue()->volumes.contains(name)) {
+          return runtime->router.RefreshFromAll(look);
+        }
+        look(refreshed);
+      });
+    });
+  });
+  if (!state.ok()) return state.status();
+  return Volume(std::make_shared<Impl>(Impl{cluster.impl_, std::move(*state)}));
+}
+
+const std::string& Volume::name() const { return impl_->state->name; }
+uint32_t Volume::block_bytes() const { return impl_->state->layout.block_bytes(); }
+uint64_t Volume::size() const { return impl_->state->bytes; }
+
+VolumeStats Volume::stats() const {
+  const VolumeState& state = *impl_->state;
+  VolumeStats stats;
+  stats.reads = state.reads;
+  stats.writes = state.writes;
+  stats.discards = state.discards;
+  stats.read_bytes = state.read_bytes;
+  stats.written_bytes = state.written_bytes;
+  stats.errors = state.errors;
+  return stats;
+}
+
+Result<uint64_t> Volume::Refresh() {
+  const auto state = impl_->state;
+  return impl_->cluster->Await<Result<uint64_t>>([&](internal::Callback<Result<uint64_t>> done) {
+    state->runtime->Post([state, done = std::move(done)] {
+      state->runtime->router.Refresh(state->runtime->options.timeout,
+                                     [state, done](const Status& refreshed) {
+                                       if (!refreshed.ok()) return done(refreshed);
+                                       if (Status updated = state->Update(); !updated.ok())
+                                         return done(updated);
+                                       done(state->bytes.load());
+                                     });
+    });
+  });
+}
+
+// --- Watching -----------------------------------------------------------------------------------
+
+struct Volume::Watch::State {
+  std::shared_ptr<VolumeState> volume;
+  std::function<void(uint64_t)> changed;
+  milliseconds every{};
+  uint64_t last = 0;
+
+  static void Next(const std::weak_ptr<State>& weak) {
+    const auto state = weak.lock();
+    if (!state || state->volume->runtime->closed) return;
+    Runtime* runtime = state->volume->runtime.get();
+    runtime->router.After(state->every, [weak, held = state->volume->runtime] {
+      if (weak.expired() || held->closed) return;
+      held->router.Refresh(held->options.timeout, [weak](const Status&) { Look(weak); });
+    });
+  }
+  static void Look(const std::weak_ptr<State>& weak) {
+    const auto state = weak.lock();
+    if (!state) return;
+    if (state->volume->Update().ok() && state->volume->bytes != state->last) {
+      state->last = state->volume->bytes;
+      state->changed(state->last);
+    }
+    Next(weak);
+  }
+};
+
+Volume::Watch::Watch(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Volume::Watch::Watch(Watch&&) noexcept = default;
+Volume::Watch& Volume::Watch::operator=(Watch&&) noexcept = default;
+Volume::Watch::~Watch() = default;
+
+Volume::Watch Volume::WatchSize(std::function<void(uint64_t)> changed, milliseconds every) {
+  auto state = std::make_shared<Watch::State>();
+  state->volume = impl_->state;
+  state->changed = std::move(changed);
+  state->every = std::max(every, milliseconds(10));
+  state->last = impl_->state->bytes;
+  const std::weak_ptr<Watch::State> weak = state;
+  impl_->state->runtime->Post([weak] { Watch::State::Next(weak); });
+  return Watch(std::move(state));
+}
+
+// --- Operations ---------------------------------------------------------------------------------
+
+namespace {
+
+// Checks the range, runs a transfer, counts it. `done` runs on the runtime's thread.
+void Run(const std::shared_ptr<VolumeState>& state, uint64_t offset, uint64_t length, bool change,
+         std::function<void(std::function<void(Status)>)> start, internal::Callback<Status> done) {
+  const Status checked = CheckArguments(offset, length);
+  state->runtime->Post([=, start = std::move(start), done = std::move(done)] {
+    if (!checked.ok()) {
+      ++state->errors;
+      return done(checked);
+    }
+    const uint64_t id = change ? state->BeginChange() : 0;
+    const auto end = [state, id, done](const Status& status) {
+      if (!status.ok()) ++state->errors;
+      done(status);
+      if (id != 0) state->EndChange(id);
+    };
+    state->CheckRange(offset, length, [start, end](const Status& inside) {
+      if (!inside.ok()) return end(inside);
+      start(end);
+    });
+  });
+}
+
+}  // namespace
+
+void Volume::StartRead(uint64_t offset, std::span<uint8_t> data, Consistency consistency,
+                       internal::Callback<Status> done) const {
+  const auto state = impl_->state;
+  Run(
+      state, offset, data.size(), false,
+      [=](std::function<void(Status)> end) {
+        ++state->reads;
+        state->read_bytes += data.size();
+        const auto transfer =
+            std::make_shared<Transfer>(state, Transfer::Kind::kRead, offset, data.size());
+        transfer->set_out(data, consistency == Consistency::kLocal);
+        transfer->Start(std::move(end));
+      },
+      std::move(done));
+}
+
+void Volume::StartWrite(uint64_t offset, std::span<const uint8_t> data,
+                        internal::Callback<Status> done) const {
+  const auto state = impl_->state;
+  Run(
+      state, offset, data.size(), true,
+      [=](std::function<void(Status)> end) {
+        ++state->writes;
+        state->written_bytes += data.size();
+        const auto transfer =
+            std::make_shared<Transfer>(state, Transfer::Kind::kWrite, offset, data.size());
+        transfer->set_in(data);
+        transfer->Start(std::move(end));
+      },
+      std::move(done));
+}
+
+void Volume::StartZeroes(uint64_t offset, uint64_t length, internal::Callback<Status> done) const {
+  const auto state = impl_->state;
+  Run(
+      state, offset, length, true,
+      [=](std::function<void(Status)> end) {
+        ++state->writes;
+        state->written_bytes += length;
+        std::make_shared<Transfer>(state, Transfer::Kind::kZero, offset, length)
+            ->Start(std::move(end));
+      },
+      std::move(done));
+}
+
+void Volume::StartDiscard(uint64_t offset, uint64_t length, internal::Callback<Status> done) const {
+  const auto state = impl_->state;
+  Run(
+      state, offset, length, true,
+      [=](const std::function<void(Status)>& end) {
+        ++state->discards;
+        const uint64_t block = state->layout.block_bytes();
+        const uint64_t first = (offset + block - 1) / block * block;
+        const uint64_t last = (offset + length) / block * block;
+        if (first >= last) return end(Status::Ok());
+        std::make_shared<Transfer>(state, Transfer::Kind::kUnmap, first, last - first)->Start(end);
+      },
+      std::move(done));
+}
+
+void Volume::StartFlush(internal::Callback<Status> done) const {
+  const auto state = impl_->state;
+  state->runtime->Post(
+      [state, done = std::move(done)] { state->WhenChangesEnd([done] { done(Status::Ok()); }); });
+}
+
+// --- Compare ------------------------------------------------------------------------------------
+
+namespace {
+
+// Compares and writes what lies within one extent; `end` gets kFailedPrecondition for a miscompare
+// with an empty message. The bytes need not be whole sectors.
+void CompareBytes(const std::shared_ptr<VolumeState>& state, uint64_t offset,
+                  std::span<const uint8_t> expected, std::span<const uint8_t> desired,
+                  std::function<void(Result<bool>)> end) {
+  Router* router = &state->runtime->router;
+  const Piece piece = state->layout.First(offset, expected.size());
+  GroupRequest request;
+  request.kind =
+      piece.whole_blocks ? GroupRequest::Kind::kCompareAndWrite : GroupRequest::Kind::kComparePart;
+  request.group = state->groups[piece.shard];
+  request.lba = piece.lba;
+  request.count = piece.count;
+  request.block_bytes = state->layout.block_bytes();
+  request.timeout = state->runtime->options.timeout;
+  for (const auto& bytes : {expected, desired}) {
+    Result<BufferSlice> copy = PaddedCopy(router, bytes);
+    if (!copy.ok()) return end(copy.status());
+    request.payload.push_back(std::move(*copy));
+  }
+  if (piece.whole_blocks) {
+    for (uint64_t i = 0; i < piece.count; ++i) {
+      request.crcs.push_back(Crc32c(desired.subspan(i * request.block_bytes, request.block_bytes)));
+    }
+  } else {
+    request.part_offset = piece.part_offset;
+    request.part_bytes = static_cast<uint32_t>(piece.bytes);
+    request.crcs = {Crc32c(desired)};
+  }
+  router->Submit(std::move(request), [end = std::move(end)](const GroupReply& reply) {
+    if (!reply.status.ok()) return end(reply.status);
+    end(reply.answer == GroupAnswer::kDone);
+  });
+}
+
+// Reads the word, compares and writes it, and starts over when another was faster.
+class Adder : public std::enable_shared_from_this<Adder> {
+ public:
+  Adder(std::shared_ptr<VolumeState> state, uint64_t offset, uint64_t add,
+        std::function<void(Result<uint64_t>)> end)
+      : state_(std::move(state)),
+        offset_(offset),
+        add_(add),
+        end_(std::move(end)),
+        deadline_(std::chrono::steady_clock::now() + state_->runtime->options.timeout),
+        rng_(reinterpret_cast<uintptr_t>(this) ^ offset) {}
+
+  void Read() {
+    const Piece piece = state_->layout.First(offset_, kWordBytes);
+    GroupRequest request;
+    request.kind = GroupRequest::Kind::kRead;
+    request.group = state_->groups[piece.shard];
+    request.lba = piece.lba;
+    request.count = 1;
+    request.block_bytes = state_->layout.block_bytes();
+    request.timeout = state_->runtime->options.timeout;
+    state_->runtime->router.Submit(
+        std::move(request),
+        [self = shared_from_this(), at = piece.part_offset](const GroupReply& reply) {
+          if (!reply.status.ok()) return self->end_(reply.status);
+          CopyRead(reply, self->state_->layout.block_bytes(), at, self->before_);
+          self->Write();
+        });
+  }
+
+ private:
+  void Write() {
+    const uint64_t value = DecodeFixed64(before_.data());
+    EncodeFixed64(after_.data(), value + add_);
+    CompareBytes(state_, offset_, before_, after_,
+                 [self = shared_from_this(), value](const Result<bool>& written) {
+                   if (!written.ok()) return self->end_(written.status());
+                   if (*written) return self->end_(value);
+                   self->Again();
+                 });
+  }
+
+  void Again() {
+    if (std::chrono::steady_clock::now() >= deadline_) {
+      return end_(Status::Busy("nothing was added: others changed the word all the time"));
+    }
+    tries_ = std::min(tries_ + 1, 6u);
+    state_->runtime->router.After(milliseconds(rng_.Below(1u << tries_)),
+                                  [self = shared_from_this()] { self->Read(); });
+  }
+
+  const std::shared_ptr<VolumeState> state_;
+  const uint64_t offset_;
+  const uint64_t add_;
+  const std::function<void(Result<uint64_t>)> end_;
+  const std::chrono::steady_clock::time_point deadline_;
+  Rng rng_;
+  unsigned tries_ = 0;
+  std::array<uint8_t, kWordBytes> before_{};
+  std::array<uint8_t, kWordBytes> after_{};
+};
+
+}  // namespace
+
+void Volume::StartCompare(uint64_t offset, std::span<const uint8_t> expected,
+                          std::span<const uint8_t> desired,
+                          internal::Callback<Result<bool>> done) const {
+  const auto state = impl_->state;
+  Status refused;
+  if (expected.size() != desired.size()) {
+    refused = Status::InvalidArgument(
+        fmt::format("{} bytes to compare with and {} to write: they must be as many",
+                    expected.size(), desired.size()));
+  } else if (!expected.empty() &&
+             offset / kExtentBytes != (offset + expected.size() - 1) / kExtentBytes) {
+    refused = Status::InvalidArgument(fmt::format(
+        "{} bytes at {} cross a multiple of 1 MiB: split them there", expected.size(), offset));
+  }
+  auto result = std::make_shared<Result<bool>>(false);
+  Run(
+      state, offset, expected.size(), true,
+      [=](const std::function<void(Status)>& end) {
+        if (!refused.ok()) return end(refused);
+        ++state->writes;
+        state->written_bytes += desired.size();
+        CompareBytes(state, offset, expected, desired, [=](Result<bool> written) {
+          *result = std::move(written);
+          end(result->ok() ? Status::Ok() : result->status());
+        });
+      },
+      [result, done = std::move(done)](const Status& status) {
+        done(status.ok() ? *result : Result<bool>(status));
+      });
+}
+
+void Volume::StartFetchAdd(uint64_t offset, uint64_t add,
+                           internal::Callback<Result<uint64_t>> done) const {
+  const auto state = impl_->state;
+  const bool aligned = offset % kWordBytes == 0;
+  auto result = std::make_shared<Result<uint64_t>>(uint64_t{0});
+  // The range that is checked is the sector's.
+  Run(
+      state, offset / kSectorBytes * kSectorBytes, kSectorBytes, true,
+      [=](const std::function<void(Status)>& end) {
+        if (!aligned) {
+          return end(Status::InvalidArgument(
+              fmt::format("offset {} is no multiple of {}", offset, kWordBytes)));
+        }
+        ++state->writes;
+        state->written_bytes += kWordBytes;
+        std::make_shared<Adder>(state, offset, add, [=](Result<uint64_t> before) {
+          *result = std::move(before);
+          end(result->ok() ? Status::Ok() : result->status());
+        })->Read();
+      },
+      [result, done = std::move(done)](const Status& status) {
+        done(status.ok() ? *result : Result<uint64_t>(status));
+      });
+}
+
+// --- The same, blocking -------------------------------------------------------------------------
+
+Status Volume::Read(uint64_t offset, std::span<uint8_t> data, Consistency consistency) {
+  return impl_->cluster->Await<Status>(
+      [&](auto done) { StartRead(offset, data, consistency, std::move(done)); });
+}
+
+Status Volume::Write(uint64_t offset, std::span<const uint8_t> data) {
+  return impl_->cluster->Await<Status>(
+      [&](auto done) { StartWrite(offset, data, std::move(done)); });
+}
+
+Status Volume::WriteZeroes(uint64_t offset, uint64_t length) {
+  return impl_->cluster->Await<Status>(
+      [&](auto done) { StartZeroes(offset, length, std::move(done)); });
+}
+
+Status Volume::Discard(uint64_t offset, uint64_t length) {
+  return impl_->cluster->Await<Status>(
+      [&](auto done) { StartDiscard(offset, length, std::move(done)); });
+}
+
+Result<bool> Volume::CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                                     std::span<const uint8_t> desired) {
+  return impl_->cluster->Await<Result<bool>>(
+      [&](auto done) { StartCompare(offset, expected, desired, std::move(done)); });
+}
+
+Result<uint64_t> Volume::FetchAdd(uint64_t offset, uint64_t add) {
+  return impl_->cluster->Await<Result<uint64_t>>(
+      [&](auto done) { StartFetchAdd(offset, add, std::move(done)); });
+}
+
+Status Volume::Flush() {
+  return impl_->cluster->Await<Status>([&](auto done) { StartFlush(std::move(done)); });
+}
+
+}  // namespace hydra
