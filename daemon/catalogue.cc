@@ -127,6 +127,17 @@ Status BindStore(NodeId node, const std::string& store, rpc::Catalogue* catalogu
   return Status::NotFound(fmt::format("node {} is not in the catalogue", node));
 }
 
+Status SetAddresses(NodeId node, const std::string& iscsi, const std::string& http,
+                    rpc::Catalogue* catalogue) {
+  for (rpc::CatalogueNode& known : *catalogue->mutable_nodes()) {
+    if (known.id() != node) continue;
+    known.set_iscsi(iscsi);
+    known.set_http(http);
+    return Status::Ok();
+  }
+  return Status::NotFound(fmt::format("node {} is not in the catalogue", node));
+}
+
 // --- Volumes ------------------------------------------------------------------------------------
 
 const rpc::CatalogueVolume* FindVolume(const rpc::Catalogue& catalogue, const std::string& name) {

@@ -47,6 +47,9 @@ Status ResizeVolume(const rpc::ResizeVolume& request, rpc::Catalogue* catalogue)
 Status DeleteVolume(const rpc::DeleteVolume& request, rpc::Catalogue* catalogue);
 // A store that speaks for a node. The first one is believed; another is not.
 Status BindStore(NodeId node, const std::string& store, rpc::Catalogue* catalogue);
+// Where a node serves iSCSI and HTTP, for those who look for it.
+Status SetAddresses(NodeId node, const std::string& iscsi, const std::string& http,
+                    rpc::Catalogue* catalogue);
 
 const rpc::CatalogueVolume* FindVolume(const rpc::Catalogue& catalogue, const std::string& name);
 

@@ -56,6 +56,7 @@ void Node::Stop() {
 void Node::FillStatus(bool groups, rpc::NodeStatus* status) { impl_->FillStatus(groups, status); }
 void Node::UpdateMetrics() { impl_->UpdateMetrics(); }
 Status Node::health() { return impl_->health(); }
+const Uuid& Node::cluster() const { return impl_->cluster(); }
 
 const rpc::Catalogue* Node::catalogue() const {
   return impl_->keeper().known() ? &impl_->keeper().catalogue() : nullptr;
@@ -156,7 +157,7 @@ Status Node::Impl::CreateSystemGroup() {
 
 Status Node::Impl::Start() {
   const NodeIdentity self{options_.node, options_.cluster, engine_->identity().store,
-                          options_.secret, 1};
+                          options_.secret, 1, options_.iscsi_listen, options_.http_listen};
   disk_ = std::make_unique<DiskThreads>(
       engine_.get(), node_->io_.get(), options_.readers,
       DiskThreads::Handlers{[this](const std::vector<Completion>& durable) {
@@ -174,6 +175,7 @@ Status Node::Impl::Start() {
   server_ = std::make_unique<Server>(
       node_->io_.get(), server,
       Server::Handlers{[this](NodeId node, const std::string& store) { return Admit(node, store); },
+                       [this](const rpc::Hello& hello) { peer_hellos_[hello.node()] = hello; },
                        [this](PeerMessage message) {
                          core_->Receive(std::move(message), clock_.Now());
                          Wake();

@@ -56,7 +56,6 @@ Status Node::Impl::Admit(NodeId node, const std::string& store) {
   } else if (!options_.peers.contains(node)) {
     return Status::FailedPrecondition(fmt::format("node {} is not in the list of peers", node));
   }
-  peer_stores_[node] = store;
   return Status::Ok();
 }
 
@@ -153,15 +152,23 @@ void Node::Impl::TendCatalogue() {
         now);
     return;
   }
-  std::map<NodeId, std::string> stores = peer_stores_;
-  stores[options_.node] = StoreOf(*engine_);
+  // What nodes say of themselves: their stores, once, and where they serve what.
+  rpc::Hello self;
+  self.set_store(StoreOf(*engine_));
+  self.set_iscsi(options_.iscsi_listen);
+  self.set_http(options_.http_listen);
   for (const rpc::CatalogueNode& node : keeper_->catalogue().nodes()) {
-    const auto found = stores.find(node.id());
-    if (!node.store().empty() || found == stores.end()) continue;
+    const auto found = peer_hellos_.find(node.id());
+    const bool here = node.id() == options_.node;
+    if (!here && found == peer_hellos_.end()) continue;
+    const rpc::Hello& hello = here ? self : found->second;
+    const bool bound = !node.store().empty();
+    if (bound && node.iscsi() == hello.iscsi() && node.http() == hello.http()) continue;
     // The catalogue may be another one once it is told.
     return keeper_->Submit(
-        [id = node.id(), store = found->second](rpc::Catalogue* catalogue) {
-          return BindStore(id, store, catalogue);
+        [id = node.id(), hello](rpc::Catalogue* catalogue) {
+          HYDRA_RETURN_IF_ERROR(BindStore(id, hello.store(), catalogue));
+          return SetAddresses(id, hello.iscsi(), hello.http(), catalogue);
         },
         [](const Status&) {}, now);
   }

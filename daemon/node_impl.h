@@ -32,6 +32,7 @@ class Node::Impl {
   void FillStatus(bool groups, rpc::NodeStatus* status);
   void UpdateMetrics();
   Status health() const;
+  const Uuid& cluster() const { return options_.cluster; }
   const CatalogueKeeper& keeper() const { return *keeper_; }
   const Status& ended() const { return ended_; }
 
@@ -94,7 +95,7 @@ class Node::Impl {
   Nanos started_ = 0;
   uint64_t next_request_ = 1;
   std::unordered_map<uint64_t, Asked> asked_;
-  std::map<NodeId, std::string> peer_stores_;  // as they said when they called
+  std::map<NodeId, rpc::Hello> peer_hellos_;  // as they said when they called
   struct Served {
     uint64_t blocks = 0;  // of the volume
     uint32_t block_pages = 1;

@@ -34,7 +34,7 @@ struct Server::Caller {
   std::shared_ptr<Connection> connection;
   asio::steady_timer timer;
   HandshakeFacts facts;
-  std::string store;
+  rpc::Hello hello;  // of a peer
   bool done = false;
 };
 
@@ -163,7 +163,7 @@ void Server::OnHello(const std::shared_ptr<Caller>& caller, const Frame& frame) 
   if (!admitted.ok()) return Refuse(caller->connection, std::string(admitted.message()));
   caller->facts = {options_.self.cluster, hello.node(), options_.self.node, hello.nonce(),
                    MakeNonce()};
-  caller->store = hello.store();
+  caller->hello = hello;
   if (hello.nonce().size() != kNonceBytes) return Refuse(caller->connection, "what was that?");
   welcome.set_nonce(caller->facts.callee_nonce);
   welcome.set_proof(MakeProof(options_.self.secret, ProofOf::kCallee, caller->facts));
@@ -179,6 +179,7 @@ void Server::OnProof(const std::shared_ptr<Caller>& caller, const Frame& frame) 
     return Refuse(caller->connection, "that is not this cluster's secret; check --secret-file");
   }
   caller->connection->Send(FrameType::kReady, 0, rpc::Ready().SerializeAsString());
+  handlers_.proven(caller->hello);
   BecomePeer(caller);
 }
 

@@ -38,6 +38,8 @@ class Server {
   struct Handlers {
     // Whether to talk to a peer on that store; if not, why.
     std::function<Status(NodeId node, const std::string& store)> admit;
+    // A peer that was admitted and knows the secret: what it said of itself can be believed.
+    std::function<void(const rpc::Hello& hello)> proven;
     std::function<void(PeerMessage message)> peer;
     std::function<void(const ClientPtr& client, Frame frame)> request;
   };

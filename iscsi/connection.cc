@@ -2,15 +2,22 @@
 #include "iscsi/connection.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <optional>
+#include <vector>
 
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/compose.hpp>
 #include <boost/asio/defer.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
@@ -53,9 +60,77 @@ LoginStatus StatusFor(const Status& status) {
   }
 }
 
-}  // namespace
+class TcpConnection final : public Connection,
+                            private Session::Output,
+                            private PduReader::Sink,
+                            public std::enable_shared_from_this<TcpConnection> {
+ public:
+  TcpConnection(tcp::socket socket, Owner* owner);
 
-Connection::Connection(tcp::socket socket, Owner* owner)
+  void Run();
+
+  // --- Connection ---
+  void RequestLogout(uint16_t seconds) override;
+  void Close(const std::string& why) override;
+  const std::shared_ptr<Session>& session() const override { return session_; }
+  const std::string& peer() const override { return peer_; }
+
+ private:
+  struct Outgoing {
+    OutPdu pdu;
+    Framing framing;
+    size_t size() const { return framing.head_bytes + pdu.data().size() + framing.tail_bytes; }
+  };
+
+  // --- Session::Output; Close is the connection's own ---
+  void Send(OutPdu pdu) override;
+
+  // --- PduReader::Sink ---
+  Result<std::span<uint8_t>> Begin(const Header& header, std::span<const uint8_t> ahs) override;
+  Status End(bool intact) override;
+
+  asio::awaitable<void> Serve();
+  asio::awaitable<Status> Read();
+  asio::awaitable<Status> Feed();
+  asio::awaitable<void> Watch();
+  asio::awaitable<Status> LoginStep();
+  asio::awaitable<void> Enter();
+  asio::awaitable<Result<std::shared_ptr<LogicalUnit>>> Open(std::string target);
+  std::string ListTargets(const std::string& target);
+  void Flush();
+  void Shut();
+
+  tcp::socket socket_;
+  Owner* owner_;
+  std::string peer_;
+  std::string local_;
+  asio::steady_timer tick_;
+  Nanos started_;
+
+  PduReader reader_;
+  std::vector<uint8_t> input_;
+  size_t input_begin_ = 0;
+  size_t input_end_ = 0;
+
+  std::optional<Login> login_;
+  Header login_header_;
+  std::vector<uint8_t> login_data_;
+  bool login_ready_ = false;  // a request waits to be answered
+  Status target_;             // why the target cannot be opened
+  std::shared_ptr<LogicalUnit> unit_;
+  std::shared_ptr<Session> session_;
+
+  Digests digests_;
+  std::deque<Outgoing> out_;
+  size_t out_bytes_ = 0;
+  bool flush_scheduled_ = false;
+  bool writing_ = false;
+  bool closing_ = false;  // when everything is written
+  std::string why_;
+  bool shut_ = false;
+};
+
+TcpConnection::TcpConnection(tcp::socket socket, Owner* owner)
     : socket_(std::move(socket)),
       owner_(owner),
       tick_(socket_.get_executor()),
@@ -69,17 +144,15 @@ Connection::Connection(tcp::socket socket, Owner* owner)
   local_ = TextOf(socket_.local_endpoint(ignored));
 }
 
-Connection::~Connection() = default;
-
-void Connection::Start() {
+void TcpConnection::Run() {
   asio::co_spawn(
-      socket_.get_executor(), [self = shared_from_this()] { return self->Run(); }, asio::detached);
+      socket_.get_executor(), [self = shared_from_this()] { return self->Serve(); }, asio::detached);
   asio::co_spawn(
       socket_.get_executor(), [self = shared_from_this()] { return self->Watch(); },
       asio::detached);
 }
 
-asio::awaitable<void> Connection::Run() {
+asio::awaitable<void> TcpConnection::Serve() {
   const Status ended = co_await Read();
   if (!ended.ok() && why_.empty()) why_ = ended.ToString();
   if (session_) {
@@ -93,7 +166,7 @@ asio::awaitable<void> Connection::Run() {
 }
 
 // Time: for the login, for pings, for what is left to be written.
-asio::awaitable<void> Connection::Watch() {
+asio::awaitable<void> TcpConnection::Watch() {
   while (!shut_) {
     tick_.expires_after(kTick);
     co_await tick_.async_wait(kAwait);
@@ -114,7 +187,7 @@ asio::awaitable<void> Connection::Watch() {
 }
 
 // Once: the end.
-void Connection::Shut() {
+void TcpConnection::Shut() {
   if (shut_) return;
   shut_ = true;
   tick_.cancel();
@@ -122,17 +195,13 @@ void Connection::Shut() {
   socket_.close(ignored);
   const auto self = shared_from_this();
   if (!session_) {
-    drained_ = true;
     return owner_->Gone(self);
   }
-  session_->OnDrained([self] {
-    self->drained_ = true;
-    self->owner_->Gone(self);
-  });
+  session_->OnDrained([self] { self->owner_->Gone(self); });
   session_->Closed();
 }
 
-void Connection::Close(const std::string& why) {
+void TcpConnection::Close(const std::string& why) {
   if (closing_ || shut_) return;
   closing_ = true;
   why_ = why;
@@ -140,14 +209,14 @@ void Connection::Close(const std::string& why) {
   Flush();
 }
 
-void Connection::RequestLogout(uint16_t seconds) {
+void TcpConnection::RequestLogout(uint16_t seconds) {
   if (session_) return session_->RequestLogout(seconds);
   Close("the portal stops");
 }
 
 // --- Reading ------------------------------------------------------------------------------------
 
-asio::awaitable<Status> Connection::Read() {
+asio::awaitable<Status> TcpConnection::Read() {
   while (true) {
     Status fed = co_await Feed();
     if (!fed.ok()) {
@@ -182,7 +251,7 @@ asio::awaitable<Status> Connection::Read() {
 }
 
 // Gives the reader what was received. A login request is answered before what follows it is looked at.
-asio::awaitable<Status> Connection::Feed() {
+asio::awaitable<Status> TcpConnection::Feed() {
   while (!closing_) {
     if (login_ready_) {
       login_ready_ = false;
@@ -201,14 +270,14 @@ asio::awaitable<Status> Connection::Feed() {
   co_return Status::Ok();
 }
 
-Result<std::span<uint8_t>> Connection::Begin(const Header& header, std::span<const uint8_t> ahs) {
+Result<std::span<uint8_t>> TcpConnection::Begin(const Header& header, std::span<const uint8_t> ahs) {
   if (session_) return session_->Begin(header, ahs);
   login_header_ = header;
   login_data_.assign(header.data_bytes(), 0);
   return std::span(login_data_);
 }
 
-Status Connection::End(bool intact) {
+Status TcpConnection::End(bool intact) {
   if (session_) return session_->End(intact);
   login_ready_ = true;
   return Status::Ok();
@@ -216,7 +285,7 @@ Status Connection::End(bool intact) {
 
 // --- Login --------------------------------------------------------------------------------------
 
-asio::awaitable<Result<std::shared_ptr<LogicalUnit>>> Connection::Open(std::string target) {
+asio::awaitable<Result<std::shared_ptr<LogicalUnit>>> TcpConnection::Open(std::string target) {
   using Opened = Result<std::shared_ptr<LogicalUnit>>;
   co_return co_await asio::async_initiate<decltype(asio::use_awaitable), void(Opened)>(
       [](auto handler, TargetDirectory* directory, std::string name) {
@@ -231,7 +300,7 @@ asio::awaitable<Result<std::shared_ptr<LogicalUnit>>> Connection::Open(std::stri
       asio::use_awaitable, owner_->directory(), std::move(target));
 }
 
-asio::awaitable<Status> Connection::LoginStep() {
+asio::awaitable<Status> TcpConnection::LoginStep() {
   if (!login_) {
     const std::string target = Login::TargetNameIn(login_data_);
     if (!target.empty()) {
@@ -275,10 +344,19 @@ asio::awaitable<Status> Connection::LoginStep() {
   co_return Status::Ok();
 }
 
-asio::awaitable<void> Connection::Enter() {
+asio::awaitable<void> TcpConnection::Enter() {
   const SessionParameters& parameters = login_->parameters();
   const std::string key = parameters.PortName() + " " + parameters.target;
-  if (!parameters.discovery) co_await owner_->Reinstate(key);
+  if (!parameters.discovery) {
+    co_await asio::async_initiate<decltype(asio::use_awaitable), void()>(
+        [](auto handler, Owner* owner, std::string name) {
+          auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+          owner->Reinstate(name, [shared] {
+            asio::post(asio::get_associated_executor(*shared), [shared] { std::move (*shared)(); });
+          });
+        },
+        asio::use_awaitable, owner_, key);
+  }
   Session::Environment environment;
   environment.unit = parameters.discovery ? nullptr : unit_;
   environment.memory = owner_->memory();
@@ -289,7 +367,7 @@ asio::awaitable<void> Connection::Enter() {
 }
 
 // Every target with every portal of the cluster; this one by the address that the initiator found it at.
-std::string Connection::ListTargets(const std::string& target) {
+std::string TcpConnection::ListTargets(const std::string& target) {
   std::vector<PortalAddress> portals = owner_->directory()->Portals();
   const uint16_t here = owner_->options().group;
   bool listed = false;
@@ -316,7 +394,7 @@ std::string Connection::ListTargets(const std::string& target) {
 
 // --- Writing ------------------------------------------------------------------------------------
 
-void Connection::Send(OutPdu pdu) {
+void TcpConnection::Send(OutPdu pdu) {
   if (shut_ || closing_) return;
   Outgoing outgoing{std::move(pdu), {}};
   outgoing.framing = Frame(&outgoing.pdu, digests_);
@@ -330,7 +408,7 @@ void Connection::Send(OutPdu pdu) {
   });
 }
 
-void Connection::Flush() {
+void TcpConnection::Flush() {
   if (writing_ || shut_) return;
   if (out_.empty()) {
     if (closing_) {
@@ -367,6 +445,16 @@ void Connection::Flush() {
                       }
                       self->Flush();
                     });
+}
+
+}  // namespace
+
+std::shared_ptr<Connection> Connection::Start(asio::io_context* io, int socket, bool v6,
+                                              Owner* owner) {
+  auto connection = std::make_shared<TcpConnection>(
+      tcp::socket(*io, v6 ? tcp::v6() : tcp::v4(), socket), owner);
+  connection->Run();
+  return connection;
 }
 
 }  // namespace hydra::iscsi

@@ -36,6 +36,7 @@ struct MappedRange {
 //   kNoSpace       nothing happened
 //   kCorruption    the data is lost
 //   kOutOfRange    the disk is smaller than it was
+//   kNotFound      there is no such disk any more
 class Disk {
  public:
   using Done = std::function<void(Status)>;

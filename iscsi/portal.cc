@@ -10,7 +10,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
@@ -51,7 +52,7 @@ class Portal::Impl : public Connection::Owner, public std::enable_shared_from_th
     if (++tsih_ == 0) tsih_ = 1;
     return tsih_;
   }
-  asio::awaitable<void> Reinstate(std::string key) override;
+  void Reinstate(const std::string& key, std::function<void()> done) override;
   void Registered(const std::string& key, std::shared_ptr<Connection> connection) override {
     registered_.emplace(key, std::move(connection));
   }
@@ -59,6 +60,7 @@ class Portal::Impl : public Connection::Owner, public std::enable_shared_from_th
 
  private:
   asio::awaitable<void> Accept();
+  asio::awaitable<void> EndSessions(std::string key);
   asio::awaitable<void> StopStep(std::function<void()> done);
 
   asio::io_context* io_;
@@ -115,9 +117,10 @@ asio::awaitable<void> Portal::Impl::Accept() {
       HYDRA_LOG_WARN("iSCSI: refused a connection: there are {}", connections_.size());
       continue;
     }
-    auto connection = std::make_shared<Connection>(std::move(socket), this);
-    connections_.insert(connection);
-    connection->Start();
+    const bool v6 = socket.local_endpoint(error).protocol() == tcp::v6();
+    const int descriptor = error ? -1 : socket.release(error);
+    if (error) continue;  // gone already
+    connections_.insert(Connection::Start(io_, descriptor, v6, this));
   }
 }
 
@@ -126,7 +129,13 @@ void Portal::Impl::Gone(const std::shared_ptr<Connection>& connection) {
   std::erase_if(registered_, [&](const auto& entry) { return entry.second == connection; });
 }
 
-asio::awaitable<void> Portal::Impl::Reinstate(std::string key) {
+void Portal::Impl::Reinstate(const std::string& key, std::function<void()> done) {
+  asio::co_spawn(
+      *io_, [self = shared_from_this(), key] { return self->EndSessions(key); },
+      [done = std::move(done)](std::exception_ptr) { done(); });
+}
+
+asio::awaitable<void> Portal::Impl::EndSessions(std::string key) {
   while (registered_.contains(key)) {
     const auto [begin, end] = registered_.equal_range(key);
     std::vector<std::shared_ptr<Connection>> old;

@@ -52,6 +52,8 @@ Response DiskFailure(const hydra::Status& status, uint64_t lba) {
     case Code::kUnavailable: return Response::Check(SenseKey::kNotReady, Asc::kBecomingReady);
     case Code::kAborted:
       return Response::Check(SenseKey::kAbortedCommand, Asc::kCommunicationFailure);
+    case Code::kNotFound:
+      return Response::Check(SenseKey::kIllegalRequest, Asc::kLogicalUnitNotSupported);
     case Code::kOutOfRange:
       return Response::Check(SenseKey::kIllegalRequest, Asc::kLbaOutOfRange);
     case Code::kCorruption: {

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A disk in memory, for tests of the layers above it. Operations end at once, or, once Hold() was called,
+// when Release() says so: how a test gets a command caught in mid-air.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "iscsi/disk.h"
+
+namespace hydra::iscsi {
+
+class MemoryDisk : public Disk {
+ public:
+  MemoryDisk(uint64_t bytes, std::string name, uint32_t block_bytes = 4096);
+
+  const DiskIdentity& identity() const override { return identity_; }
+  uint64_t size() const override { return size_; }
+  uint32_t block_bytes() const override { return block_bytes_; }
+  uint32_t atomic_bytes() const override { return 1 << 20; }
+
+  void Read(uint64_t offset, std::span<uint8_t> data, Done done) override;
+  void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override;
+  void WriteZeroes(uint64_t offset, uint64_t length, Done done) override;
+  void Unmap(uint64_t offset, uint64_t length, Done done) override;
+  void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                       std::span<const uint8_t> desired,
+                       std::function<void(Result<bool>)> done) override;
+  void GetMap(uint64_t offset, uint64_t length,
+              std::function<void(Result<std::vector<MappedRange>>)> done) override;
+  void Flush(Done done) override;
+  void WatchSize(std::function<void()> changed) override { changed_ = std::move(changed); }
+
+  // --- For tests ---
+  void Resize(uint64_t bytes);
+  void FailWith(Status status) { failure_ = std::move(status); }  // everything, until it is OK
+  void Hold() { holding_ = true; }
+  void Release();  // everything held, in order; and nothing is held any more
+  size_t held() const { return held_.size(); }
+  std::vector<uint8_t> Contents(uint64_t offset, uint64_t length);
+  uint64_t flushes() const { return flushes_; }
+
+ private:
+  void Run(std::function<void()> operation);
+  void CopyIn(uint64_t offset, std::span<const uint8_t> data);
+  void CopyOut(uint64_t offset, std::span<uint8_t> data) const;
+
+  DiskIdentity identity_;
+  uint64_t size_;
+  uint32_t block_bytes_;
+  std::map<uint64_t, std::vector<uint8_t>> blocks_;  // mapped ones
+  std::function<void()> changed_;
+  Status failure_;
+  bool holding_ = false;
+  std::deque<std::function<void()>> held_;
+  uint64_t flushes_ = 0;
+};
+
+}  // namespace hydra::iscsi
