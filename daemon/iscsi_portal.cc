@@ -142,8 +142,7 @@ Result<iscsi::ChapAccounts> IscsiPortal::ReadChapFile(const std::string& path) {
     }
   }
   if (!accounts.initiator) {
-    return Status::InvalidArgument(
-        fmt::format("'{}' has no line of the form NAME SECRET", path));
+    return Status::InvalidArgument(fmt::format("'{}' has no line of the form NAME SECRET", path));
   }
   HYDRA_RETURN_IF_ERROR(accounts.Check().WithContext(path));
   return accounts;

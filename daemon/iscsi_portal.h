@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The iSCSI portal of a node, on a thread of its own. It reaches the cluster as any client does, its own
-// node first.
+// The iSCSI portal of a node, on a thread of its own. It reaches the cluster as any client does,
+// its own node first.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,8 @@ class IscsiPortal {
 
   // Listens. Targets are there once the cluster answers.
   Status Start();
-  // Asks initiators to leave, and calls back, on the portal's thread, when they have or were made to.
+  // Asks initiators to leave, and calls back, on the portal's thread, when they have or were made
+  // to.
   void Stop(std::function<void()> done);
 
   // From any thread.

@@ -156,8 +156,9 @@ Status Node::Impl::CreateSystemGroup() {
 }
 
 Status Node::Impl::Start() {
-  const NodeIdentity self{options_.node, options_.cluster, engine_->identity().store,
-                          options_.secret, 1, options_.iscsi_listen, options_.http_listen};
+  const NodeIdentity self{
+      options_.node,         options_.cluster,    engine_->identity().store, options_.secret, 1,
+      options_.iscsi_listen, options_.http_listen};
   disk_ = std::make_unique<DiskThreads>(
       engine_.get(), node_->io_.get(), options_.readers,
       DiskThreads::Handlers{[this](const std::vector<Completion>& durable) {

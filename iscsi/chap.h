@@ -32,8 +32,8 @@ struct ChapAccounts {
   std::optional<ChapAccount> initiator;  // what an initiator proves to know
   std::optional<ChapAccount> target;     // what the target proves, to initiators that ask
 
-  // kInvalidArgument says which rule they break: lengths; the two secrets must differ, or an initiator's
-  // challenge could be answered with the target's own.
+  // kInvalidArgument says which rule they break: lengths; the two secrets must differ, or an
+  // initiator's challenge could be answered with the target's own.
   Status Check() const;
 };
 

@@ -146,7 +146,8 @@ TcpConnection::TcpConnection(tcp::socket socket, Owner* owner)
 
 void TcpConnection::Run() {
   asio::co_spawn(
-      socket_.get_executor(), [self = shared_from_this()] { return self->Serve(); }, asio::detached);
+      socket_.get_executor(), [self = shared_from_this()] { return self->Serve(); },
+      asio::detached);
   asio::co_spawn(
       socket_.get_executor(), [self = shared_from_this()] { return self->Watch(); },
       asio::detached);
@@ -250,7 +251,8 @@ asio::awaitable<Status> TcpConnection::Read() {
   }
 }
 
-// Gives the reader what was received. A login request is answered before what follows it is looked at.
+// Gives the reader what was received. A login request is answered before what follows it is looked
+// at.
 asio::awaitable<Status> TcpConnection::Feed() {
   while (!closing_) {
     if (login_ready_) {
@@ -270,7 +272,8 @@ asio::awaitable<Status> TcpConnection::Feed() {
   co_return Status::Ok();
 }
 
-Result<std::span<uint8_t>> TcpConnection::Begin(const Header& header, std::span<const uint8_t> ahs) {
+Result<std::span<uint8_t>> TcpConnection::Begin(const Header& header,
+                                                std::span<const uint8_t> ahs) {
   if (session_) return session_->Begin(header, ahs);
   login_header_ = header;
   login_data_.assign(header.data_bytes(), 0);
@@ -338,8 +341,8 @@ asio::awaitable<Status> TcpConnection::LoginStep() {
                    session_->parameters().discovery ? "discovery" : session_->parameters().target);
   }
   if (outcome == Login::Outcome::kFailed) {
-    co_return Status::FailedPrecondition(
-        target_.ok() ? login_->why() : std::string(target_.message()));
+    co_return Status::FailedPrecondition(target_.ok() ? login_->why()
+                                                      : std::string(target_.message()));
   }
   co_return Status::Ok();
 }
@@ -366,7 +369,8 @@ asio::awaitable<void> TcpConnection::Enter() {
   if (!parameters.discovery) owner_->Registered(key, shared_from_this());
 }
 
-// Every target with every portal of the cluster; this one by the address that the initiator found it at.
+// Every target with every portal of the cluster; this one by the address that the initiator found
+// it at.
 std::string TcpConnection::ListTargets(const std::string& target) {
   std::vector<PortalAddress> portals = owner_->directory()->Portals();
   const uint16_t here = owner_->options().group;
@@ -451,8 +455,8 @@ void TcpConnection::Flush() {
 
 std::shared_ptr<Connection> Connection::Start(asio::io_context* io, int socket, bool v6,
                                               Owner* owner) {
-  auto connection = std::make_shared<TcpConnection>(
-      tcp::socket(*io, v6 ? tcp::v6() : tcp::v4(), socket), owner);
+  auto connection =
+      std::make_shared<TcpConnection>(tcp::socket(*io, v6 ? tcp::v6() : tcp::v4(), socket), owner);
   connection->Run();
   return connection;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One TCP connection of an initiator: reads PDUs for the login and then for the session, writes what they
-// answer. A coroutine reads; what is sent in one turn of the loop goes out together.
+// One TCP connection of an initiator: reads PDUs for the login and then for the session, writes
+// what they answer. A coroutine reads; what is sent in one turn of the loop goes out together.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stores the blocks of a logical unit. The SCSI layer knows no more of it than this, so it works the
-// same on a volume of the cluster and on a piece of memory.
+// What stores the blocks of a logical unit. The SCSI layer knows no more of it than this, so it
+// works the same on a volume of the cluster and on a piece of memory.
 #pragma once
 
 #include <array>
@@ -26,9 +26,10 @@ struct MappedRange {
   bool mapped = false;  // false: takes no space and reads as zeroes
 };
 
-// Offsets and lengths are in bytes, multiples of 512, and within the size. Memory that is passed in stays
-// valid until the operation ends. Operations end exactly once, each in its own time, on the thread that
-// started them; a change that ended well is durable, so there is no cache. What a failure means:
+// Offsets and lengths are in bytes, multiples of 512, and within the size. Memory that is passed in
+// stays valid until the operation ends. Operations end exactly once, each in its own time, on the
+// thread that started them; a change that ended well is durable, so there is no cache. What a
+// failure means:
 //
 //   kAborted       it may or may not have happened
 //   kUnavailable   not now; nothing happened
@@ -54,7 +55,8 @@ class Disk {
   virtual void WriteZeroes(uint64_t offset, uint64_t length, Done done) = 0;
   // The same, and gives back the space where it can.
   virtual void Unmap(uint64_t offset, uint64_t length, Done done) = 0;
-  // Atomically, within one multiple of atomic_bytes. False: the disk holds something else than `expected`.
+  // Atomically, within one multiple of atomic_bytes. False: the disk holds something else than
+  // `expected`.
   virtual void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
                                std::span<const uint8_t> desired,
                                std::function<void(Result<bool>)> done) = 0;

@@ -26,9 +26,9 @@ enum class Rule { kMinimum, kMaximum, kOr, kAnd, kDigest, kDeclared, kFixedNo, k
 struct KeyRule {
   std::string_view name;
   Rule rule;
-  uint32_t low;   // legal range of numbers
+  uint32_t low;  // legal range of numbers
   uint32_t high;
-  bool leading;   // of the session, not the connection: means nothing in a discovery session
+  bool leading;  // of the session, not the connection: means nothing in a discovery session
 };
 
 constexpr uint32_t kMaxLength = (1u << 24) - 1;
@@ -115,8 +115,7 @@ Login::Outcome Login::Fail(LoginStatus status, std::string why, const Header& re
   return Outcome::kFailed;
 }
 
-Login::Outcome Login::Step(const Header& request, std::span<const uint8_t> data,
-                           OutPdu* response) {
+Login::Outcome Login::Step(const Header& request, std::span<const uint8_t> data, OutPdu* response) {
   *response = OutPdu();
   response->header = Header(Opcode::kLoginResponse, 0);
   Header& h = response->header;
@@ -269,9 +268,9 @@ LoginStatus Login::HandleKeys(unsigned stage) {
 
 LoginStatus Login::HandleKey(unsigned stage, const KeyValue& pair) {
   static constexpr std::string_view kInformative[] = {
-      "InitiatorName", "InitiatorAlias", "TargetName", "SessionType", "TargetAddress",
-      "TargetAlias",   "CHAP_A",         "CHAP_I",     "CHAP_C",      "CHAP_N",
-      "CHAP_R"};
+      "InitiatorName", "InitiatorAlias", "TargetName", "SessionType",
+      "TargetAddress", "TargetAlias",    "CHAP_A",     "CHAP_I",
+      "CHAP_C",        "CHAP_N",         "CHAP_R"};
   // An answer to something we said: we never offer anything that has to be answered.
   if (pair.value == "NotUnderstood" || pair.value == "Irrelevant" || pair.value == "Reject") {
     return LoginStatus::kSuccess;
@@ -358,7 +357,8 @@ LoginStatus Login::AuthMethod(const std::string& offered) {
                 fmt::format("the initiator does not offer AuthMethod={}", wanted));
 }
 
-// CHAP_A -> CHAP_A, CHAP_I, CHAP_C -> CHAP_N, CHAP_R (and its own CHAP_I, CHAP_C) -> CHAP_N, CHAP_R.
+// CHAP_A -> CHAP_A, CHAP_I, CHAP_C -> CHAP_N, CHAP_R (and its own CHAP_I, CHAP_C) -> CHAP_N,
+// CHAP_R.
 LoginStatus Login::ChapKeys() {
   const std::string* algorithms = Given("CHAP_A");
   if (algorithms != nullptr) {
@@ -407,9 +407,8 @@ LoginStatus Login::ChapAnswer() {
   if (their_identifier == nullptr && their_challenge == nullptr) return LoginStatus::kSuccess;
   const auto identifier =
       their_identifier == nullptr ? std::nullopt : ParseNumber(*their_identifier);
-  const auto challenge = their_challenge == nullptr
-                             ? std::nullopt
-                             : ParseBinary(*their_challenge, kMaxChallengeBytes);
+  const auto challenge =
+      their_challenge == nullptr ? std::nullopt : ParseBinary(*their_challenge, kMaxChallengeBytes);
   if (!identifier || *identifier > 255 || !challenge) {
     return Refuse(LoginStatus::kInitiatorError, "CHAP_I or CHAP_C is missing or malformed");
   }

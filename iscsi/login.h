@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Login (RFC 7143, sections 6 and 11.12): who calls, may they, and by which rules the session works. A
-// pure machine: one request in, one response out. It knows three stages,
+// Login (RFC 7143, sections 6 and 11.12): who calls, may they, and by which rules the session
+// works. A pure machine: one request in, one response out. It knows three stages,
 //
 //   security negotiation (0) -> operational negotiation (1) -> full feature phase (3)
 //
-// of which an initiator may skip the first two, and refuses with a status (11.13.5) whatever does not fit.
+// of which an initiator may skip the first two, and refuses with a status (11.13.5) whatever does
+// not fit.
 #pragma once
 
 #include <array>

@@ -3,10 +3,11 @@
 // The bytes of iSCSI (RFC 7143, section 11). A PDU is
 //
 //   basic header (48) | additional headers (4 x TotalAHSLength) | header digest (4, if negotiated)
-//   | data segment (DataSegmentLength), padded with zeroes to a multiple of 4 | data digest (likewise)
+//   | data segment (DataSegmentLength), padded with zeroes to a multiple of 4 | data digest
+//   (likewise)
 //
-// All numbers are big-endian, the digests (CRC32C) little-endian. Whoever sends a header is believed
-// nothing: lengths are compared with what was negotiated before anything is allocated.
+// All numbers are big-endian, the digests (CRC32C) little-endian. Whoever sends a header is
+// believed nothing: lengths are compared with what was negotiated before anything is allocated.
 #pragma once
 
 #include <array>
@@ -150,15 +151,16 @@ struct Framing {
 };
 Framing Frame(OutPdu* pdu, Digests digests);
 
-// Takes received bytes apart, without owning a socket: Want() says where the next bytes belong, Got()
-// that they are there. Data segments go straight to where the sink wants them.
+// Takes received bytes apart, without owning a socket: Want() says where the next bytes belong,
+// Got() that they are there. Data segments go straight to where the sink wants them.
 class PduReader {
  public:
   class Sink {
    public:
     virtual ~Sink() = default;
-    // A header that is whole, intact and within the limits; `data_bytes()` bytes of data follow. Returns
-    // memory for exactly that many, or nothing to have them dropped. An error ends the connection.
+    // A header that is whole, intact and within the limits; `data_bytes()` bytes of data follow.
+    // Returns memory for exactly that many, or nothing to have them dropped. An error ends the
+    // connection.
     virtual Result<std::span<uint8_t>> Begin(const Header& header,
                                              std::span<const uint8_t> ahs) = 0;
     // The data of the PDU that began last is there; false if its digest says otherwise.

@@ -152,8 +152,7 @@ void Portal::Impl::Stop(std::function<void()> done) {
   ErrorCode ignored;
   acceptor_.close(ignored);
   asio::co_spawn(
-      *io_,
-      [self = shared_from_this(), done = std::move(done)] { return self->StopStep(done); },
+      *io_, [self = shared_from_this(), done = std::move(done)] { return self->StopStep(done); },
       asio::detached);
 }
 

@@ -23,7 +23,7 @@ namespace hydra::iscsi {
 
 struct PortalOptions {
   std::string listen = "127.0.0.1:3260";
-  uint16_t group = 1;  // target portal group tag
+  uint16_t group = 1;                // target portal group tag
   size_t memory_bytes = 128u << 20;  // data of commands under way
   size_t max_connections = 256;
   Nanos login_timeout = 15 * kSecond;
@@ -50,8 +50,8 @@ class Portal {
 
   Status Listen();
   uint16_t port() const;  // once it listens
-  // No new connections; initiators are asked to log out; after a while connections are closed. `done` is
-  // called when no command is under way any more.
+  // No new connections; initiators are asked to log out; after a while connections are closed.
+  // `done` is called when no command is under way any more.
   void Stop(std::function<void()> done);
 
   std::vector<SessionInfo> sessions() const;

@@ -326,8 +326,7 @@ void Session::DataArrived(const TaskPtr& task) {
 // Figure 11.8: R2TSN at 36, offset at 40, length at 44.
 void Session::RequestData(const TaskPtr& task) {
   if (task->damaged || task->refused) return;
-  while (task->requested < task->expected &&
-         task->r2ts.size() < parameters_.max_outstanding_r2t) {
+  while (task->requested < task->expected && task->r2ts.size() < parameters_.max_outstanding_r2t) {
     R2t r2t;
     r2t.tag = next_tag_++;
     if (next_tag_ == kNoTag) next_tag_ = 1;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The full feature phase of one session, which has one connection (RFC 7143; error recovery level 0).
-// Pure: PDUs come in through PduReader::Sink and go out through Output; time through Tick. One thread.
+// The full feature phase of one session, which has one connection (RFC 7143; error recovery level
+// 0). Pure: PDUs come in through PduReader::Sink and go out through Output; time through Tick. One
+// thread.
 //
-// Order. Commands are delivered in the order of their CmdSN; what is outside the window is ignored, as
-// 4.2.2.1 has it. The window is what is left of kWindow after the commands under way: an initiator that
-// waits for answers is never refused. Commands end, and are answered, in any order.
+// Order. Commands are delivered in the order of their CmdSN; what is outside the window is ignored,
+// as 4.2.2.1 has it. The window is what is left of kWindow after the commands under way: an
+// initiator that waits for answers is never refused. Commands end, and are answered, in any order.
 //
-// Ending. Nothing below can take a write back. So who asks for a task to be aborted is answered when the
-// task has ended and can change nothing any more; and a session is drained only then.
+// Ending. Nothing below can take a write back. So who asks for a task to be aborted is answered
+// when the task has ended and can change nothing any more; and a session is drained only then.
 #pragma once
 
 #include <cstdint>
@@ -175,8 +176,8 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   SessionStats stats_;
 
   uint32_t stat_sn_;
-  uint32_t expected_sn_;  // ExpCmdSN
-  uint32_t max_sn_;       // MaxCmdSN
+  uint32_t expected_sn_;           // ExpCmdSN
+  uint32_t max_sn_;                // MaxCmdSN
   std::map<uint32_t, Held> held_;  // by CmdSN, which are ahead of their turn
   std::unordered_map<uint32_t, TaskPtr> tasks_;
   std::list<TaskPtr> queue_;  // delivered and not ended, in order

@@ -87,8 +87,8 @@ void Session::HandleText(const Header& header, const std::vector<uint8_t>& data)
   if (text_request_.size() > kMaxTextBytes) return Reject(header, RejectReason::kOutOfResources);
   if (continues) return SendText(header);
   if (!text_request_.empty()) {
-    const auto keys = ParseText(
-        {reinterpret_cast<const uint8_t*>(text_request_.data()), text_request_.size()});
+    const auto keys =
+        ParseText({reinterpret_cast<const uint8_t*>(text_request_.data()), text_request_.size()});
     text_request_.clear();
     if (!keys.ok()) return Reject(header, RejectReason::kProtocolError);
     for (const KeyValue& pair : *keys) {
@@ -172,11 +172,10 @@ void Session::HandleTaskRequest(const Header& header) {
     case kLunReset: return environment_.unit->Reset(Asc::kLunReset, answer);
     case kWarmReset: return environment_.unit->Reset(Asc::kResetOccurred, answer);
     case kColdReset:
-      return environment_.unit->Reset(Asc::kResetOccurred,
-                                      [answer, unit = environment_.unit] {
-                                        answer();
-                                        unit->Disconnect();
-                                      });
+      return environment_.unit->Reset(Asc::kResetOccurred, [answer, unit = environment_.unit] {
+        answer();
+        unit->Disconnect();
+      });
     case kReassign: return AnswerTaskRequest(header, kReassignNotSupported);
     default: return AnswerTaskRequest(header, kNotSupported);
   }
@@ -188,9 +187,8 @@ void Session::AbortOne(const Header& header) {
   const uint32_t sn = header.Field32(32);
   if (found != tasks_.end()) {
     const TaskPtr task = found->second;
-    return AbortTask(task, [self = shared_from_this(), header] {
-      self->AnswerTaskRequest(header, kComplete);
-    });
+    return AbortTask(
+        task, [self = shared_from_this(), header] { self->AnswerTaskRequest(header, kComplete); });
   }
   const bool to_come = !SerialLess(sn, expected_sn_) && !SerialLess(max_sn_, sn);
   if (!to_come || held_.contains(sn)) return AnswerTaskRequest(header, kNoSuchTask);

@@ -18,8 +18,8 @@ constexpr uint8_t kHasStatus = 0x01;
 
 // --- Starting -----------------------------------------------------------------------------------
 
-// Simple tasks start when their data is there; one that is ordered waits for all before it, and all behind
-// it wait for it (SAM-5, 8.6).
+// Simple tasks start when their data is there; one that is ordered waits for all before it, and all
+// behind it wait for it (SAM-5, 8.6).
 void Session::Pump() {
   // Starting one may end it, and others, at once: begin anew after each.
   while (!closed_) {
@@ -101,7 +101,8 @@ void Session::AbortTasks(std::function<void()> done) {
 
 // --- Answering ----------------------------------------------------------------------------------
 
-// StatSN at 24 (a number of its own only if the PDU counts as a status), ExpCmdSN at 28, MaxCmdSN at 32.
+// StatSN at 24 (a number of its own only if the PDU counts as a status), ExpCmdSN at 28, MaxCmdSN
+// at 32.
 void Session::PutCounters(Header* header, bool counts) {
   const auto busy = static_cast<uint32_t>(std::min<size_t>(tasks_.size(), kWindow));
   const uint32_t max = expected_sn_ + (kWindow - busy) - 1;
@@ -145,9 +146,9 @@ void Session::Answer(const ScsiTask& task, const Response& response) {
     flag = kUnderflow;
     residual = task.expected - static_cast<uint32_t>(wanted);
   }
-  const uint32_t bytes =
-      response.good() && task.reads ? static_cast<uint32_t>(std::min<uint64_t>(have, task.expected))
-                                    : 0;
+  const uint32_t bytes = response.good() && task.reads
+                             ? static_cast<uint32_t>(std::min<uint64_t>(have, task.expected))
+                             : 0;
   stats_.read_bytes += bytes;
   if (task.writes && response.good()) stats_.written_bytes += task.received;
   uint32_t data_count = task.r2t_count;
@@ -172,8 +173,8 @@ void Session::Answer(const ScsiTask& task, const Response& response) {
   SendStatus(header, std::move(data));
 }
 
-// Figure 11.7: TTT at 20, DataSN at 36, buffer offset at 40, residual at 44. The last one brings the
-// status with it.
+// Figure 11.7: TTT at 20, DataSN at 36, buffer offset at 40, residual at 44. The last one brings
+// the status with it.
 uint32_t Session::SendDataIn(const ScsiTask& task, const Response& response, uint32_t bytes,
                              uint8_t residual_flag, uint32_t residual, bool with_status) {
   uint32_t count = 0;

@@ -31,11 +31,12 @@ class TargetDirectory {
 
   virtual std::vector<std::string> Names() = 0;
   virtual std::vector<PortalAddress> Portals() = 0;
-  // All sessions of a target share its unit. kNotFound: there is none of that name; kUnavailable: perhaps
-  // later.
+  // All sessions of a target share its unit. kNotFound: there is none of that name; kUnavailable:
+  // perhaps later.
   virtual void Open(const std::string& name,
                     std::function<void(Result<std::shared_ptr<LogicalUnit>>)> done) = 0;
-  // Whether the initiator may log in, and how it has to prove who it is. `target` is empty for discovery.
+  // Whether the initiator may log in, and how it has to prove who it is. `target` is empty for
+  // discovery.
   virtual LoginPolicy::Decision Decide(const std::string& initiator, const std::string& target) = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Coroutines for commands that take several steps: a Task<T> starts when it is awaited, runs on the
-// thread that resumes it and ends with a T. No executor and no Asio: what resumes it is the callback of
-// the operation it waits for, so a command runs in a test as it runs in a portal.
+// thread that resumes it and ends with a T. No executor and no Asio: what resumes it is the
+// callback of the operation it waits for, so a command runs in a test as it runs in a portal.
 #pragma once
 
 #include <coroutine>
@@ -86,8 +86,9 @@ void Start(Task<T> task, std::function<void(T)> done) {
   task_internal::Run(std::move(task), std::move(done));
 }
 
-// Waits for an operation that calls back: co_await Await<Status>([&](auto done) { disk->Flush(done); }).
-// The callback is called once, at any time, also before the operation's call returns.
+// Waits for an operation that calls back: co_await Await<Status>([&](auto done) {
+// disk->Flush(done); }). The callback is called once, at any time, also before the operation's call
+// returns.
 template <typename T>
 class Await {
  public:

@@ -16,8 +16,8 @@ bool ValidKey(std::string_view key) {
   if (key.empty() || key.size() > kMaxKeyName) return false;
   if (key[0] < 'A' || key[0] > 'Z') return false;
   return std::all_of(key.begin(), key.end(), [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-           c == '.' || c == '-' || c == '+' || c == '@' || c == '_' || c == '#';
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '+' || c == '@' || c == '_' || c == '#';
   });
 }
 

@@ -97,17 +97,15 @@ void VolumeDirectory::Impl::Wait() {
 }
 
 void VolumeDirectory::Impl::Refresh() {
-  cluster_->AsyncVolumes(
-      Here([self = shared_from_this()](Result<std::vector<VolumeInfo>> volumes) {
-        if (self->stopped_) return;
-        if (volumes.ok()) self->TakeVolumes(*volumes);
-        self->cluster_->AsyncGetStatus(
-            false, self->Here([self](Result<std::vector<NodeInfo>> nodes) {
-              if (self->stopped_) return;
-              if (nodes.ok()) self->TakeNodes(*nodes);
-              self->Wait();
-            }));
-      }));
+  cluster_->AsyncVolumes(Here([self = shared_from_this()](Result<std::vector<VolumeInfo>> volumes) {
+    if (self->stopped_) return;
+    if (volumes.ok()) self->TakeVolumes(*volumes);
+    self->cluster_->AsyncGetStatus(false, self->Here([self](Result<std::vector<NodeInfo>> nodes) {
+      if (self->stopped_) return;
+      if (nodes.ok()) self->TakeNodes(*nodes);
+      self->Wait();
+    }));
+  }));
 }
 
 void VolumeDirectory::Impl::TakeVolumes(const std::vector<VolumeInfo>& volumes) {
@@ -150,8 +148,7 @@ void VolumeDirectory::Impl::Open(const std::string& name, std::function<void(Ope
     // Its number tells it from others that had the same name.
     const auto id = opened.ok() ? IdOf(cluster, volume) : Result<uint32_t>(0u);
     if (!id.ok()) opened = id.status();
-    asio::post(*self->io_, [self, volume, id, opened = std::move(opened),
-                            done = std::move(done)] {
+    asio::post(*self->io_, [self, volume, id, opened = std::move(opened), done = std::move(done)] {
       self->FinishOpen(volume, opened.ok() ? *id : 0, opened, done);
     });
   });

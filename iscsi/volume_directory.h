@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The volumes of the cluster as targets: "iqn.2026-11.io.hydra:<volume>", each with one unit, number 0.
-// What it knows of the cluster is at most a few seconds old; a volume made meanwhile is found when it is
-// asked for by name.
+// The volumes of the cluster as targets: "iqn.2026-11.io.hydra:<volume>", each with one unit,
+// number 0. What it knows of the cluster is at most a few seconds old; a volume made meanwhile is
+// found when it is asked for by name.
 //
-// A unit lives as long as its volume, so that reservations outlast the sessions that made them. They are
-// kept in this process alone: other portals do not know them, and they end with it.
+// A unit lives as long as its volume, so that reservations outlast the sessions that made them.
+// They are kept in this process alone: other portals do not know them, and they end with it.
 #pragma once
 
 #include <memory>

@@ -105,8 +105,8 @@ Task<Result<std::vector<MappedRange>>> VolumeDisk::Scan(uint64_t offset, uint64_
   for (uint64_t at = offset; at < stop;) {
     const uint64_t now = std::min(stop - at, kExtentBytes - at % kExtentBytes);
     const std::span<uint8_t> data = buffer.span().first(static_cast<size_t>(now));
-    const Status read = co_await Await<Status>(
-        [this, at, data](auto done) { Read(at, data, std::move(done)); });
+    const Status read =
+        co_await Await<Status>([this, at, data](auto done) { Read(at, data, std::move(done)); });
     if (!read.ok()) co_return read;
     for (uint64_t done = 0; done < now;) {
       const uint64_t piece = std::min(now - done, block - (at + done) % block);

@@ -54,8 +54,7 @@ Response DiskFailure(const hydra::Status& status, uint64_t lba) {
       return Response::Check(SenseKey::kAbortedCommand, Asc::kCommunicationFailure);
     case Code::kNotFound:
       return Response::Check(SenseKey::kIllegalRequest, Asc::kLogicalUnitNotSupported);
-    case Code::kOutOfRange:
-      return Response::Check(SenseKey::kIllegalRequest, Asc::kLbaOutOfRange);
+    case Code::kOutOfRange: return Response::Check(SenseKey::kIllegalRequest, Asc::kLbaOutOfRange);
     case Code::kCorruption: {
       Response response = Response::Check(SenseKey::kMediumError, Asc::kUnrecoveredReadError);
       response.sense.information = lba;

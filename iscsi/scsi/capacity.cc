@@ -57,8 +57,8 @@ Task<Response> GetLbaStatus(Command& command) {
   uint64_t lba = Get64(&command.cdb[2]);
   const uint32_t allocation = Get32(&command.cdb[10]);
   if (auto refused = CheckRange(command, {lba, 0})) co_return *refused;
-  // What is mapped are whole physical blocks: of one that the range begins within nothing is said, unless
-  // there is no other.
+  // What is mapped are whole physical blocks: of one that the range begins within nothing is said,
+  // unless there is no other.
   const uint64_t group = command.unit->blocks_per_physical();
   const uint64_t next = (lba + group - 1) / group * group;
   if (next < blocks) lba = next;

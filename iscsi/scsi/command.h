@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A SCSI command and its answer, and the table of all that there are. A handler is a small function; what
-// it needs is in the Command, what it says is a Response. Handlers of one family are in one file.
+// A SCSI command and its answer, and the table of all that there are. A handler is a small
+// function; what it needs is in the Command, what it says is a Response. Handlers of one family are
+// in one file.
 #pragma once
 
 #include <array>
@@ -76,11 +77,11 @@ struct Response {
 
 // What a command has to do with reservations and write protection.
 enum class Access : uint8_t {
-  kAlways,     // works whatever is reserved (SPC-4, table 46: allowed)
+  kAlways,      // works whatever is reserved (SPC-4, table 46: allowed)
   kUnlessSpc2,  // conflicts only with RESERVE of another
-  kReads,      // ... and with exclusive access of others
-  kControls,   // ... and with write exclusive of others
-  kWrites,     // ... and is refused when write protected
+  kReads,       // ... and with exclusive access of others
+  kControls,    // ... and with write exclusive of others
+  kWrites,      // ... and is refused when write protected
 };
 
 struct CommandRow {
@@ -91,7 +92,7 @@ struct CommandRow {
   // Which bits of the CDB mean something, as REPORT SUPPORTED OPERATION CODES tells it; a CDB with
   // others set is refused. Its size is the length of the CDB.
   std::vector<uint8_t> usage;
-  Response (*now)(Command&);          // one of the two
+  Response (*now)(Command&);  // one of the two
   Task<Response> (*later)(Command&);
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EXTENDED COPY (LID1) and RECEIVE COPY RESULTS: block to block, within one logical unit, as reads and
-// writes inside the cluster.
+// EXTENDED COPY (LID1) and RECEIVE COPY RESULTS: block to block, within one logical unit, as reads
+// and writes inside the cluster.
 #include <algorithm>
 #include <cstring>
 
@@ -33,7 +33,7 @@ struct Segment {
 
 struct CopyList {
   uint8_t id = 0;
-  bool keep = false;  // the result, for RECEIVE COPY RESULTS
+  bool keep = false;       // the result, for RECEIVE COPY RESULTS
   std::vector<bool> here;  // targets: is it this unit
   std::vector<Segment> segments;
 };

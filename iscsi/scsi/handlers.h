@@ -32,8 +32,8 @@ Await<hydra::Status> ReadDisk(Command& command, uint64_t offset, std::span<uint8
 Await<hydra::Status> WriteDisk(Command& command, uint64_t offset, std::span<const uint8_t> data);
 // TASK SET FULL if there is none.
 Result<Buffer> Memory(Command& command, uint64_t bytes);
-// Reads the range and compares it: nothing if it is the same, or the response that says why not. The
-// expected bytes are repeated as often as it takes.
+// Reads the range and compares it: nothing if it is the same, or the response that says why not.
+// The expected bytes are repeated as often as it takes.
 Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,
                                            std::span<const uint8_t> expected);
 

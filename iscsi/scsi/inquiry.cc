@@ -30,8 +30,8 @@ std::string Serial(Disk* disk) {
 std::vector<uint8_t> Standard(const Command& command) {
   std::vector<uint8_t> data(96);
   if (command.lun != 0) data[0] = 0x7f;  // no such unit, and no device could be there
-  data[2] = 6;                            // SPC-4
-  data[3] = 0x12;                         // HISUP, response data format 2
+  data[2] = 6;                           // SPC-4
+  data[3] = 0x12;                        // HISUP, response data format 2
   data[4] = static_cast<uint8_t>(data.size() - 5);
   data[5] = 0x18;  // TPGS: implicit; 3PC: EXTENDED COPY
   data[7] = 0x02;  // CMDQUE
@@ -138,10 +138,10 @@ struct PageRow {
   Page make;
 };
 std::vector<uint8_t> ListPage(const Command&);
-constexpr PageRow kPages[] = {
-    {0x00, ListPage},        {0x80, SerialPage},      {0x83, IdentificationPage},
-    {0x86, ExtendedPage},    {0xb0, BlockLimitsPage}, {0xb1, CharacteristicsPage},
-    {0xb2, ProvisioningPage}};
+constexpr PageRow kPages[] = {{0x00, ListPage},           {0x80, SerialPage},
+                              {0x83, IdentificationPage}, {0x86, ExtendedPage},
+                              {0xb0, BlockLimitsPage},    {0xb1, CharacteristicsPage},
+                              {0xb2, ProvisioningPage}};
 
 std::vector<uint8_t> ListPage(const Command&) {
   std::vector<uint8_t> codes;

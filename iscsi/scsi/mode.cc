@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MODE SENSE and MODE SELECT. Two bits can be changed, both of the control page: SWP (software write
-// protect) and D_SENSE (descriptor sense data). They are not saved.
+// MODE SENSE and MODE SELECT. Two bits can be changed, both of the control page: SWP (software
+// write protect) and D_SENSE (descriptor sense data). They are not saved.
 #include <algorithm>
 
 #include "iscsi/pdu.h"
@@ -47,8 +47,8 @@ std::vector<uint8_t> ControlPage(const LogicalUnit& unit, int control) {
     page[4] = kSwp;
     return page;
   }
-  page[2] = 0x20;  // TST: one task set per nexus
-  page[3] = 0x10;  // commands may be reordered; QERR 0
+  page[2] = 0x20;           // TST: one task set per nexus
+  page[3] = 0x10;           // commands may be reordered; QERR 0
   Put16(&page[8], 0xffff);  // busy timeout: no limit
   if (control != kCurrent) return page;
   if (unit.descriptor_sense) page[2] |= kDSense;
@@ -100,7 +100,8 @@ Response ModeSense(Command& command) {
   const int control = command.cdb[2] >> 6;
   const uint8_t code = command.cdb[2] & 0x3f;
   const uint8_t subpage = command.cdb[3];
-  if (control == kSaved) return Response::Check(SenseKey::kIllegalRequest, Asc::kSavingNotSupported);
+  if (control == kSaved)
+    return Response::Check(SenseKey::kIllegalRequest, Asc::kSavingNotSupported);
   if (subpage != 0 && subpage != kAllSubpages) return Response::BadCdb(3);
   std::vector<uint8_t> pages;
   for (const PageRow& row : kPages) {
@@ -115,7 +116,8 @@ Response ModeSense(Command& command) {
       no_descriptor ? std::vector<uint8_t>() : BlockDescriptor(unit, wide);
 
   std::vector<uint8_t> data(six ? 4 : 8);
-  const uint8_t specific = static_cast<uint8_t>(0x10 | (unit.write_protected ? 0x80 : 0));  // DPOFUA
+  const uint8_t specific =
+      static_cast<uint8_t>(0x10 | (unit.write_protected ? 0x80 : 0));  // DPOFUA
   const size_t length = data.size() + blocks.size() + pages.size();
   if (six) {
     data[0] = static_cast<uint8_t>(length - 1);
@@ -162,7 +164,7 @@ std::optional<Response> SelectPage(LogicalUnit& unit, std::span<const uint8_t> p
 
 Response ModeSelect(Command& command) {
   const bool six = command.opcode() == 0x15;
-  if ((command.cdb[1] & 0x01) != 0) return Response::BadCdb(1, 0);   // SP: save
+  if ((command.cdb[1] & 0x01) != 0) return Response::BadCdb(1, 0);  // SP: save
   if ((command.cdb[1] & 0x10) == 0) return Response::BadCdb(1, 4);  // PF
   const size_t length = six ? command.cdb[4] : Get16(&command.cdb[7]);
   if (length == 0) return Response::Good();
@@ -185,8 +187,8 @@ Response ModeSelect(Command& command) {
   for (size_t at = head + descriptors; at < length;) {
     if (length - at < 2 || length - at < 2u + list[at + 1]) return Response::ParameterLength();
     const size_t page = 2u + list[at + 1];
-    if (auto refused = SelectPage(*command.unit, list.subspan(at, page),
-                                  static_cast<uint16_t>(at), &changed)) {
+    if (auto refused = SelectPage(*command.unit, list.subspan(at, page), static_cast<uint16_t>(at),
+                                  &changed)) {
       return *refused;
     }
     at += page;

@@ -82,7 +82,8 @@ Task<Response> WriteSame(Command& command) {
   co_return Response::Good().Moves(expected);
 }
 
-// Parameter list (SBC-3, 5.28): 8 bytes of header, then 16 per range: LBA, number of blocks, reserved.
+// Parameter list (SBC-3, 5.28): 8 bytes of header, then 16 per range: LBA, number of blocks,
+// reserved.
 Task<Response> Unmap(Command& command) {
   const uint16_t length = Get16(&command.cdb[7]);
   if (length == 0) co_return Response::Good();

@@ -10,13 +10,13 @@
 namespace hydra::iscsi {
 namespace {
 
-// Writes as many whole blocks as arrived: an initiator that sends less than its CDB says finds out from
-// the residual count.
+// Writes as many whole blocks as arrived: an initiator that sends less than its CDB says finds out
+// from the residual count.
 Task<Response> WriteRange(Command& command, BlockRange range) {
   const uint32_t block = command.unit->block();
   const uint64_t bytes = range.bytes(block);
-  const size_t have = static_cast<size_t>(
-      std::min<uint64_t>(bytes, command.out.size() / block * block));
+  const size_t have =
+      static_cast<size_t>(std::min<uint64_t>(bytes, command.out.size() / block * block));
   if (have > 0) {
     const hydra::Status written =
         co_await WriteDisk(command, range.offset(block), command.out.first(have));
@@ -51,7 +51,8 @@ Task<Response> Write(Command& command) {
   co_return co_await WriteRange(command, range);
 }
 
-// Within one aligned piece, as the block limits page says, which the disk writes whole or not at all.
+// Within one aligned piece, as the block limits page says, which the disk writes whole or not at
+// all.
 Task<Response> WriteAtomic(Command& command) {
   const BlockRange range = {Get64(&command.cdb[2]), Get16(&command.cdb[12])};
   if (auto refused = CheckTransfer(command, range)) co_return *refused;
@@ -74,9 +75,9 @@ Task<Response> WriteAndVerify(Command& command) {
   if (!written.good()) co_return written;
   const uint32_t block = command.unit->block();
   const uint64_t blocks = std::min<uint64_t>(range.count, command.out.size() / block);
-  const std::span<const uint8_t> data =
-      ByteCheck(command) == 1 ? command.out.first(static_cast<size_t>(blocks * block))
-                              : std::span<const uint8_t>();
+  const std::span<const uint8_t> data = ByteCheck(command) == 1
+                                            ? command.out.first(static_cast<size_t>(blocks * block))
+                                            : std::span<const uint8_t>();
   if (blocks > 0) {
     auto wrong = co_await CompareRange(command, {range.lba, blocks}, data);
     if (wrong) co_return *wrong;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// REPORT LUNS, REPORT SUPPORTED OPERATION CODES and TASK MANAGEMENT FUNCTIONS, REPORT TARGET PORT GROUPS.
+// REPORT LUNS, REPORT SUPPORTED OPERATION CODES and TASK MANAGEMENT FUNCTIONS, REPORT TARGET PORT
+// GROUPS.
 #include "iscsi/pdu.h"
 #include "iscsi/scsi/handlers.h"
 #include "iscsi/scsi/unit.h"
@@ -87,7 +88,8 @@ Response ReportTaskFunctions(Command& command) {
   return Response::Data(std::move(data), Get32(&command.cdb[6]));
 }
 
-// Each portal is a group of its own, named by its node. All serve alike; one whose node is down says so.
+// Each portal is a group of its own, named by its node. All serve alike; one whose node is down
+// says so.
 Response ReportPortGroups(Command& command) {
   const bool extended = (command.cdb[1] >> 5) == 1;
   std::vector<uint8_t> data(extended ? 8 : 4);

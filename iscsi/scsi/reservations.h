@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Persistent reservations (SPC-4, 5.13) as a pure state: who is registered with which key, and what is
-// reserved. Each action says who has to be told what. Nexuses are known by their ids, so the state
-// outlives them.
+// Persistent reservations (SPC-4, 5.13) as a pure state: who is registered with which key, and what
+// is reserved. Each action says who has to be told what. Nexuses are known by their ids, so the
+// state outlives them.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ Usage Cdb12(uint8_t opcode, uint8_t flags) {
   return {opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, kGroup, 0};
 }
 Usage Cdb16(uint8_t opcode, uint8_t flags) {
-  return {opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+  return {opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff,   0xff,
           0xff,   0xff,  0xff, 0xff, 0xff, 0xff, kGroup, 0};
 }
 // MAINTENANCE IN: `flags` is byte 2.
@@ -52,28 +52,52 @@ std::vector<CommandRow> MakeTable() {
       {0x17, -1, "RELEASE(6)", kA, {0x17, 0, 0, 0, 0, 0}, Release, nullptr},
       {0x1a, -1, "MODE SENSE(6)", kR, {0x1a, 0x08, 0xff, 0xff, 0xff, 0}, ModeSense, nullptr},
       {0x1b, -1, "START STOP UNIT", kC, {0x1b, 0x01, 0, 0x0f, 0xf7, 0}, StartStopUnit, nullptr},
-      {0x25, -1, "READ CAPACITY(10)", kU, {0x25, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x01, 0},
-       ReadCapacity10, nullptr},
+      {0x25,
+       -1,
+       "READ CAPACITY(10)",
+       kU,
+       {0x25, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0x01, 0},
+       ReadCapacity10,
+       nullptr},
       {0x28, -1, "READ(10)", kR, Cdb10(0x28, kDpoFua), nullptr, Read},
       {0x2a, -1, "WRITE(10)", kW, Cdb10(0x2a, kDpoFua), nullptr, Write},
       {0x2e, -1, "WRITE AND VERIFY(10)", kW, Cdb10(0x2e, kDpoByteCheck), nullptr, WriteAndVerify},
       {0x2f, -1, "VERIFY(10)", kR, Cdb10(0x2f, kDpoByteCheck), nullptr, Verify},
       {0x34, -1, "PRE-FETCH(10)", kR, Cdb10(0x34, 0x02), nullptr, PreFetch},
       {0x35, -1, "SYNCHRONIZE CACHE(10)", kC, Cdb10(0x35, 0x06), nullptr, SynchronizeCache},
-      {0x37, -1, "READ DEFECT DATA(10)", kR, {0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0},
-       ReadDefectData10, nullptr},
+      {0x37,
+       -1,
+       "READ DEFECT DATA(10)",
+       kR,
+       {0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0},
+       ReadDefectData10,
+       nullptr},
       {0x41, -1, "WRITE SAME(10)", kW, Cdb10(0x41, 0x08), nullptr, WriteSame},
       {0x42, -1, "UNMAP", kW, {0x42, 0, 0, 0, 0, 0, kGroup, 0xff, 0xff, 0}, nullptr, Unmap},
-      {0x55, -1, "MODE SELECT(10)", kC, {0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0}, ModeSelect,
+      {0x55,
+       -1,
+       "MODE SELECT(10)",
+       kC,
+       {0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
+       ModeSelect,
        nullptr},
       {0x56, -1, "RESERVE(10)", kU, {0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0}, Reserve, nullptr},
       {0x57, -1, "RELEASE(10)", kA, {0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0}, Release, nullptr},
-      {0x5a, -1, "MODE SENSE(10)", kR, {0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0}, ModeSense,
+      {0x5a,
+       -1,
+       "MODE SENSE(10)",
+       kR,
+       {0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0},
+       ModeSense,
        nullptr},
       {0x88, -1, "READ(16)", kR, Cdb16(0x88, kDpoFua), nullptr, Read},
-      {0x89, -1, "COMPARE AND WRITE", kW,
+      {0x89,
+       -1,
+       "COMPARE AND WRITE",
+       kW,
        {0x89, kDpoFua, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, kGroup, 0},
-       nullptr, CompareAndWrite},
+       nullptr,
+       CompareAndWrite},
       {0x8a, -1, "WRITE(16)", kW, Cdb16(0x8a, kDpoFua), nullptr, Write},
       {0x8b, -1, "ORWRITE(16)", kW, Cdb16(0x8b, kDpoFua), nullptr, OrWrite},
       {0x8e, -1, "WRITE AND VERIFY(16)", kW, Cdb16(0x8e, kDpoByteCheck), nullptr, WriteAndVerify},
@@ -84,8 +108,13 @@ std::vector<CommandRow> MakeTable() {
       {0x9c, -1, "WRITE ATOMIC(16)", kW, Cdb16(0x9c, kDpoFua), nullptr, WriteAtomic},
       {0x9e, 0x10, "READ CAPACITY(16)", kU, Cdb16(0x9e, 0x10), ReadCapacity16, nullptr},
       {0x9e, 0x12, "GET LBA STATUS", kR, Cdb16(0x9e, 0x12), nullptr, GetLbaStatus},
-      {0xa0, -1, "REPORT LUNS", kA, {0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0},
-       ReportLuns, nullptr},
+      {0xa0,
+       -1,
+       "REPORT LUNS",
+       kA,
+       {0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0},
+       ReportLuns,
+       nullptr},
       {0xa3, 0x0a, "REPORT TARGET PORT GROUPS", kA, Maintenance(0x2a, 0), ReportPortGroups,
        nullptr},
       {0xa3, 0x0c, "REPORT SUPPORTED OPERATION CODES", kA, Maintenance(0x0c, 0x87, 0xff),
@@ -96,17 +125,30 @@ std::vector<CommandRow> MakeTable() {
       {0xaa, -1, "WRITE(12)", kW, Cdb12(0xaa, kDpoFua), nullptr, Write},
       {0xae, -1, "WRITE AND VERIFY(12)", kW, Cdb12(0xae, kDpoByteCheck), nullptr, WriteAndVerify},
       {0xaf, -1, "VERIFY(12)", kR, Cdb12(0xaf, kDpoByteCheck), nullptr, Verify},
-      {0xb7, -1, "READ DEFECT DATA(12)", kR,
-       {0xb7, 0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0}, ReadDefectData12,
+      {0xb7,
+       -1,
+       "READ DEFECT DATA(12)",
+       kR,
+       {0xb7, 0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0},
+       ReadDefectData12,
        nullptr},
   };
   for (uint8_t action = 0; action <= 3; ++action) {
-    rows.push_back({0x5e, action, "PERSISTENT RESERVE IN", kU,
-                    {0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0}, PersistentReserveIn, nullptr});
+    rows.push_back({0x5e,
+                    action,
+                    "PERSISTENT RESERVE IN",
+                    kU,
+                    {0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
+                    PersistentReserveIn,
+                    nullptr});
   }
   for (uint8_t action = 0; action <= 7; ++action) {
-    rows.push_back({0x5f, action, "PERSISTENT RESERVE OUT", kU,
-                    {0x5f, action, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0}, nullptr,
+    rows.push_back({0x5f,
+                    action,
+                    "PERSISTENT RESERVE OUT",
+                    kU,
+                    {0x5f, action, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0},
+                    nullptr,
                     PersistentReserveOut});
   }
   const auto copy = [](uint8_t opcode, uint8_t action, uint8_t list) {
@@ -116,9 +158,8 @@ std::vector<CommandRow> MakeTable() {
   rows.push_back({0x84, 0, "RECEIVE COPY RESULTS", kR, copy(0x84, 0, 0xff), CopyStatus, nullptr});
   rows.push_back(
       {0x84, 3, "RECEIVE COPY RESULTS", kR, copy(0x84, 3, 0xff), CopyParameters, nullptr});
-  std::stable_sort(rows.begin(), rows.end(), [](const CommandRow& a, const CommandRow& b) {
-    return a.opcode < b.opcode;
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const CommandRow& a, const CommandRow& b) { return a.opcode < b.opcode; });
   return rows;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A logical unit: a disk, and what all initiators that use it share through this process. Lives as long
-// as anyone holds it; one thread.
+// A logical unit: a disk, and what all initiators that use it share through this process. Lives as
+// long as anyone holds it; one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ class LogicalUnit;
 // An initiator port's way to a logical unit through one portal (I_T nexus). Joins when its session
 // begins, leaves when it ends.
 struct Nexus {
-  std::string initiator;    // "iqn...,i,0x<isid>"
+  std::string initiator;  // "iqn...,i,0x<isid>"
   uint16_t portal_group = 1;
   std::deque<Asc> attentions;  // unit attentions not reported yet, each once
-  // Ends the session's commands to the unit without an answer, and calls back when the last one has ended.
+  // Ends the session's commands to the unit without an answer, and calls back when the last one has
+  // ended.
   std::function<void(std::function<void()> done)> abort_tasks;
   std::function<void()> disconnect;  // ends the session
 
@@ -55,7 +56,8 @@ class LogicalUnit {
   static constexpr uint32_t kMaxUnmapBlocks = 1 << 20;
   static constexpr uint32_t kMaxUnmapRanges = 256;
   static constexpr uint32_t kMaxCompareBlocks = 255;
-  // What WRITE ATOMIC takes, aligned to itself, so that it fits into whatever a disk changes at once.
+  // What WRITE ATOMIC takes, aligned to itself, so that it fits into whatever a disk changes at
+  // once.
   static constexpr uint32_t kAtomicBytes = 128 << 10;
   static constexpr size_t kMaxAttentions = 16;
 
@@ -80,8 +82,9 @@ class LogicalUnit {
   // Of all nexuses, or of those with these ids.
   void AbortTasks(const std::set<std::string>* ids, std::function<void()> done);
 
-  // LUN RESET and TARGET RESET: every task ends, reservations by RESERVE and changed mode parameters are
-  // gone, and everyone is told. `done` is called when no command from before can change anything any more.
+  // LUN RESET and TARGET RESET: every task ends, reservations by RESERVE and changed mode
+  // parameters are gone, and everyone is told. `done` is called when no command from before can
+  // change anything any more.
   void Reset(Asc asc, std::function<void()> done);
 
   // TARGET COLD RESET: every session ends.

@@ -63,9 +63,9 @@ Task<Response> CompareAndWrite(Command& command) {
   // Where it differs, if it still does.
   auto different = co_await CompareRange(command, range, expected);
   Response response = Response::Check(SenseKey::kMiscompare, Asc::kMiscompare);
-  response.sense.information =
-      different && different->sense.key == SenseKey::kMiscompare ? *different->sense.information
-                                                                  : 0;
+  response.sense.information = different && different->sense.key == SenseKey::kMiscompare
+                                   ? *different->sense.information
+                                   : 0;
   co_return response;
 }
 
@@ -75,13 +75,12 @@ Task<Response> OrWrite(Command& command) {
   const uint32_t block = command.unit->block();
   const uint64_t unit = command.unit->disk()->atomic_bytes();
   const uint64_t first = range.offset(block);
-  const uint64_t have =
-      std::min<uint64_t>(range.bytes(block), command.out.size() / block * block);
+  const uint64_t have = std::min<uint64_t>(range.bytes(block), command.out.size() / block * block);
   for (uint64_t at = 0; at < have;) {
     const uint64_t length = std::min(have - at, unit - (first + at) % unit);
-    const hydra::Status done = co_await OrPiece(
-        command, first + at,
-        command.out.subspan(static_cast<size_t>(at), static_cast<size_t>(length)));
+    const hydra::Status done =
+        co_await OrPiece(command, first + at,
+                         command.out.subspan(static_cast<size_t>(at), static_cast<size_t>(length)));
     if (!done.ok()) co_return DiskFailure(done, range.lba + at / block);
     at += length;
   }

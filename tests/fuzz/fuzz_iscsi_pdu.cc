@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fuzzes what a portal parses before anyone has logged in: PDUs, their lengths and digests, text keys and
-// the login they make up. The first byte says which digests are on and whether a secret is asked for; the
-// rest is what arrives on the socket.
+// Fuzzes what a portal parses before anyone has logged in: PDUs, their lengths and digests, text
+// keys and the login they make up. The first byte says which digests are on and whether a secret is
+// asked for; the rest is what arrives on the socket.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

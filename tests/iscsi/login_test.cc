@@ -49,9 +49,7 @@ class Dialogue {
     keys.emplace("TargetName", kTarget);
     return Say(keys, stage, next);
   }
-  LoginStatus status() const {
-    return static_cast<LoginStatus>(Get16(&response.header.bytes[36]));
-  }
+  LoginStatus status() const { return static_cast<LoginStatus>(Get16(&response.header.bytes[36])); }
   const SessionParameters& parameters() const { return login_.parameters(); }
 
   OutPdu response;
@@ -188,9 +186,13 @@ TEST(Login, NonsenseIsRefusedWithTheRightStatus) {
        1,
        3,
        LoginStatus::kSessionTypeNotSupported},
-      {{{"InitiatorName", kInitiator}, {"TargetName", kTarget}}, 2, 3,
+      {{{"InitiatorName", kInitiator}, {"TargetName", kTarget}},
+       2,
+       3,
        LoginStatus::kInitiatorError},
-      {{{"InitiatorName", kInitiator}, {"TargetName", kTarget}}, 1, 0,
+      {{{"InitiatorName", kInitiator}, {"TargetName", kTarget}},
+       1,
+       0,
        LoginStatus::kInitiatorError},
       {{{"InitiatorName", kInitiator}, {"TargetName", kTarget}, {"SendTargets", "All"}},
        1,
@@ -311,8 +313,7 @@ TEST(Chap, NobodyElseGetsIn) {
     Dialogue dialogue({kAccount, {}});
     UpToChallenge(&dialogue);
     const std::string answer = RightAnswer(&dialogue, secret);
-    EXPECT_EQ(dialogue.Say({{"CHAP_N", name}, {"CHAP_R", answer}}, 0, 1),
-              Login::Outcome::kFailed);
+    EXPECT_EQ(dialogue.Say({{"CHAP_N", name}, {"CHAP_R", answer}}, 0, 1), Login::Outcome::kFailed);
     return dialogue.status();
   };
   EXPECT_EQ(attempt("host", "a wrong secret!!"), LoginStatus::kAuthenticationFailed);
@@ -364,12 +365,10 @@ TEST(Chap, AReflectedChallengeIsRefused) {
   UpToChallenge(&dialogue);
   const std::string answer = RightAnswer(&dialogue, kAccount.secret);
   const std::string reflected = dialogue.answers["CHAP_C"];
-  EXPECT_EQ(dialogue.Say({{"CHAP_N", "host"},
-                          {"CHAP_R", answer},
-                          {"CHAP_I", "9"},
-                          {"CHAP_C", reflected}},
-                         0, 1),
-            Login::Outcome::kFailed);
+  EXPECT_EQ(
+      dialogue.Say({{"CHAP_N", "host"}, {"CHAP_R", answer}, {"CHAP_I", "9"}, {"CHAP_C", reflected}},
+                   0, 1),
+      Login::Outcome::kFailed);
 }
 
 TEST(Chap, ATargetWithoutASecretDoesNotPretend) {

@@ -203,8 +203,8 @@ TEST_F(ScsiBlocks, UnmapChecksAllBeforeAny) {
   EXPECT_TRUE(OutOfRange(Run(UnmapCdb(list.size()), list)));
   EXPECT_EQ(disk_->Contents(0, 512), Fill(1, 'a'));
   EXPECT_TRUE(Run(UnmapCdb(0)).good());
-  EXPECT_TRUE(Failed(Run(UnmapCdb(4), Bytes(4)), SenseKey::kIllegalRequest,
-                     Asc::kParameterListLength));
+  EXPECT_TRUE(
+      Failed(Run(UnmapCdb(4), Bytes(4)), SenseKey::kIllegalRequest, Asc::kParameterListLength));
 }
 
 TEST_F(ScsiBlocks, LbaStatusTellsWhatIsMapped) {

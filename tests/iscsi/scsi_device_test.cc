@@ -30,8 +30,7 @@ TEST_F(ScsiDevice, StandardInquiry) {
 
 TEST_F(ScsiDevice, EveryPageThatIsListedIsThere) {
   const Bytes list = Vpd(0);
-  EXPECT_EQ(Bytes(list.begin() + 4, list.end()),
-            (Bytes{0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2}));
+  EXPECT_EQ(Bytes(list.begin() + 4, list.end()), (Bytes{0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2}));
   for (size_t i = 4; i < list.size(); ++i) {
     const Bytes page = Vpd(list[i]);
     ASSERT_GE(page.size(), 4u);
@@ -65,8 +64,8 @@ TEST_F(ScsiDevice, CapacityOf512e) {
 TEST_F(ScsiDevice, OtherUnitsDoNotExist) {
   lun_ = 0x0001000000000000;
   EXPECT_EQ(DataOf(Run({0x12, 0, 0, 0, 96, 0}))[0], 0x7f);
-  EXPECT_TRUE(Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kIllegalRequest,
-                     Asc::kLogicalUnitNotSupported));
+  EXPECT_TRUE(
+      Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kIllegalRequest, Asc::kLogicalUnitNotSupported));
   EXPECT_EQ(DataOf(Run({0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0})).size(), 16u);
 }
 
@@ -120,8 +119,8 @@ TEST_F(ScsiDevice, ModePages) {
   ASSERT_EQ(caching.size(), 4u + 20);
   EXPECT_EQ(caching[6] & 0x04, 0) << "no write cache";
   EXPECT_TRUE(BadCdb(Run({0x1a, 0, 0x2f, 0, 255, 0})));
-  EXPECT_TRUE(Failed(Run({0x1a, 0, 0xca, 0, 255, 0}), SenseKey::kIllegalRequest,
-                     Asc::kSavingNotSupported));
+  EXPECT_TRUE(
+      Failed(Run({0x1a, 0, 0xca, 0, 255, 0}), SenseKey::kIllegalRequest, Asc::kSavingNotSupported));
   const Bytes ten = DataOf(Run({0x5a, 0x10, 0x0a, 0, 0, 0, 0, 0, 255, 0}));
   EXPECT_EQ(Get16(&ten[6]), 16) << "a long block descriptor";
 }
@@ -224,9 +223,7 @@ class ScsiPersistent : public ScsiDevice {
     Put64(&list[8], other);
     return RunAs(nexus, cdb, list);
   }
-  Bytes In(uint8_t action) {
-    return DataOf(Run({0x5e, action, 0, 0, 0, 0, 0, 0x10, 0, 0}));
-  }
+  Bytes In(uint8_t action) { return DataOf(Run({0x5e, action, 0, 0, 0, 0, 0, 0x10, 0, 0})); }
   bool Conflict(const Response& response) {
     return response.status == ScsiStatus::kReservationConflict;
   }
@@ -251,9 +248,9 @@ TEST_F(ScsiPersistent, WhoMayDoWhat) {
     uint8_t type;
     bool registered_reads, registered_writes, others_read, others_write;
   };
-  const Row table[] = {{1, true, false, true, false},  {3, false, false, false, false},
-                       {5, true, true, true, false},   {6, true, true, false, false},
-                       {7, true, true, true, false},   {8, true, true, false, false}};
+  const Row table[] = {{1, true, false, true, false}, {3, false, false, false, false},
+                       {5, true, true, true, false},  {6, true, true, false, false},
+                       {7, true, true, true, false},  {8, true, true, false, false}};
   for (const Row& row : table) {
     EXPECT_TRUE(Out(&first_, 6, 0, 1).good());
     EXPECT_TRUE(Out(&second_, 6, 0, 2).good());
@@ -285,8 +282,8 @@ TEST_F(ScsiPersistent, OfAllRegistrantsEachHoldsIt) {
 TEST_F(ScsiPersistent, ReleaseOfAnotherTypeIsRefused) {
   EXPECT_TRUE(Out(&first_, kRegister, 0, 1).good());
   EXPECT_TRUE(Out(&first_, kReserve, 1, 0, 3).good());
-  EXPECT_TRUE(Failed(Out(&first_, kRelease, 1, 0, 1), SenseKey::kIllegalRequest,
-                     Asc::kInvalidRelease));
+  EXPECT_TRUE(
+      Failed(Out(&first_, kRelease, 1, 0, 1), SenseKey::kIllegalRequest, Asc::kInvalidRelease));
   EXPECT_TRUE(BadCdb(Out(&first_, kReserve, 1, 0, 2))) << "no such type";
   EXPECT_TRUE(BadCdb(Out(&first_, kReserve, 1, 0, 0x13))) << "no such scope";
 }
@@ -297,8 +294,8 @@ TEST_F(ScsiPersistent, PreemptionTakesOverAndTells) {
   EXPECT_TRUE(Out(&first_, kReserve, 1, 0, 3).good());
   EXPECT_TRUE(Conflict(Out(&second_, kPreempt, 2, 9, 3))) << "nobody has that key";
   EXPECT_TRUE(Out(&second_, kPreempt, 2, 1, 3).good());
-  EXPECT_TRUE(Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention,
-                     Asc::kRegistrationsPreempted));
+  EXPECT_TRUE(
+      Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention, Asc::kRegistrationsPreempted));
   EXPECT_TRUE(Conflict(Run(Cdb10(0x28, 0, 1))));
   EXPECT_TRUE(RunAs(&second_, Cdb10(0x28, 0, 1)).good());
   EXPECT_EQ(Get64(&In(1)[8]), 2u);
@@ -309,8 +306,8 @@ TEST_F(ScsiPersistent, ClearLeavesNothing) {
   EXPECT_TRUE(Out(&second_, kRegister, 0, 2).good());
   EXPECT_TRUE(Out(&first_, kReserve, 1, 0, 3).good());
   EXPECT_TRUE(Out(&second_, kClear, 2, 0).good());
-  EXPECT_TRUE(Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention,
-                     Asc::kReservationsPreempted));
+  EXPECT_TRUE(
+      Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention, Asc::kReservationsPreempted));
   EXPECT_EQ(In(0).size(), 8u);
   EXPECT_EQ(In(1).size(), 8u);
 }

@@ -133,9 +133,9 @@ void MemoryDisk::GetMap(uint64_t offset, uint64_t length,
     for (uint64_t at = offset; at < offset + length;) {
       const auto next = blocks_.lower_bound(at / block_bytes_);
       const bool mapped = next != blocks_.end() && next->first == at / block_bytes_;
-      const uint64_t end = mapped                    ? (at / block_bytes_ + 1) * block_bytes_
+      const uint64_t end = mapped                  ? (at / block_bytes_ + 1) * block_bytes_
                            : next == blocks_.end() ? offset + length
-                                                     : next->first * block_bytes_;
+                                                   : next->first * block_bytes_;
       const uint64_t stop = std::min(end, offset + length);
       ranges.push_back({stop - at, mapped});
       at = stop;

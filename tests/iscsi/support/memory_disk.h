@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A disk in memory, for tests of the layers above it. Operations end at once, or, once Hold() was called,
-// when Release() says so: how a test gets a command caught in mid-air.
+// A disk in memory, for tests of the layers above it. Operations end at once, or, once Hold() was
+// called, when Release() says so: how a test gets a command caught in mid-air.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// iscsi-memory-target: a portal with targets in memory, to try the protocol without a cluster. Prints the
-// port when it is ready, and ends on SIGTERM.
+// iscsi-memory-target: a portal with targets in memory, to try the protocol without a cluster.
+// Prints the port when it is ready, and ends on SIGTERM.
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -19,7 +19,8 @@ namespace hydra::iscsi {
 namespace {
 
 constexpr char kUsage[] =
-    "usage: iscsi-memory-target [--listen HOST:PORT] [--volume NAME]... [--mib N] [--block 512|4096]\n"
+    "usage: iscsi-memory-target [--listen HOST:PORT] [--volume NAME]... [--mib N] [--block "
+    "512|4096]\n"
     "                           [--chap NAME SECRET] [--mutual NAME SECRET] [--debug]\n";
 
 struct Arguments {
