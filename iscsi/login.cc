@@ -405,11 +405,12 @@ LoginStatus Login::ChapAnswer() {
   const std::string* their_identifier = Given("CHAP_I");
   const std::string* their_challenge = Given("CHAP_C");
   if (their_identifier == nullptr && their_challenge == nullptr) return LoginStatus::kSuccess;
-  const auto identifier =
-      their_identifier == nullptr ? std::nullopt : ParseNumber(*their_identifier);
+  const uint32_t identifier = their_identifier == nullptr
+                                  ? UINT32_MAX
+                                  : ParseNumber(*their_identifier).value_or(UINT32_MAX);
   const auto challenge =
       their_challenge == nullptr ? std::nullopt : ParseBinary(*their_challenge, kMaxChallengeBytes);
-  if (!identifier || *identifier > 255 || !challenge) {
+  if (identifier > 255 || !challenge) {
     return Refuse(LoginStatus::kInitiatorError, "CHAP_I or CHAP_C is missing or malformed");
   }
   if (!decision_.chap.target) {
@@ -422,8 +423,8 @@ LoginStatus Login::ChapAnswer() {
   }
   const ChapAccount& ours = *decision_.chap.target;
   Answer("CHAP_N", ours.name);
-  Answer("CHAP_R", HexBinary(ChapResponse(hash_, static_cast<uint8_t>(*identifier), ours.secret,
-                                          *challenge)));
+  Answer("CHAP_R",
+         HexBinary(ChapResponse(hash_, static_cast<uint8_t>(identifier), ours.secret, *challenge)));
   return LoginStatus::kSuccess;
 }
 

@@ -77,11 +77,13 @@ void VolumeDisk::Unmap(uint64_t offset, uint64_t length, Done done) {
   const uint64_t last = end / block * block;
   if (first >= last) return WriteZeroes(offset, length, std::move(done));
   const auto joined = std::make_shared<Joined>(std::move(done));
-  const auto part = asio::bind_executor(io_->get_executor(),
-                                        [joined](const Status& status) { joined->Add(status); });
-  if (offset < first) volume_.AsyncWriteZeroes(offset, first - offset, part);
-  volume_.AsyncDiscard(first, last - first, part);
-  if (last < end) volume_.AsyncWriteZeroes(last, end - last, part);
+  const auto part = [&] {
+    return asio::bind_executor(io_->get_executor(),
+                               [joined](const Status& status) { joined->Add(status); });
+  };
+  if (offset < first) volume_.AsyncWriteZeroes(offset, first - offset, part());
+  volume_.AsyncDiscard(first, last - first, part());
+  if (last < end) volume_.AsyncWriteZeroes(last, end - last, part());
 }
 
 void VolumeDisk::CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,

@@ -106,7 +106,6 @@ std::vector<uint8_t> BlockLimitsPage(const Command& command) {
   const uint32_t block = unit.block();
   std::vector<uint8_t> bytes(0x40);
   uint8_t* page = bytes.data();  // from its header on, so that offsets are those of SBC-3
-  page[4] = 0x01;                // WSNZ
   page[5] = LogicalUnit::kMaxCompareBlocks;
   Put16(page + 6, static_cast<uint16_t>(unit.blocks_per_physical()));
   Put32(page + 8, static_cast<uint32_t>(LogicalUnit::kMaxTransferBytes / block));
@@ -115,7 +114,7 @@ std::vector<uint8_t> BlockLimitsPage(const Command& command) {
   Put32(page + 24, LogicalUnit::kMaxUnmapRanges);
   Put32(page + 28, unit.blocks_per_physical());
   Put32(page + 32, 0x80000000);  // UGAVALID, alignment 0
-  Put64(page + 36, LogicalUnit::kMaxUnmapBlocks);
+  Put64(page + 36, LogicalUnit::kMaxSameBlocks);
   Put32(page + 44, LogicalUnit::kAtomicBytes / block);
   Put32(page + 48, LogicalUnit::kAtomicBytes / block);  // alignment
   Put32(page + 52, 1);

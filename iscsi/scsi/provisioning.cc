@@ -52,24 +52,26 @@ Task<hydra::Status> Repeat(Command& command, uint64_t offset, uint64_t length,
 
 }  // namespace
 
+// Zero blocks means: to the end. Whoever says so with UNMAP gives everything from there on back,
+// whatever the block that comes with it holds; otherwise a block that is not zero is written, UNMAP
+// or not.
 Task<Response> WriteSame(Command& command) {
-  const BlockRange range = RangeOf(command);
+  BlockRange range = RangeOf(command);
   const uint32_t block = command.unit->block();
   const bool unmap = (command.cdb[1] & kUnmapBit) != 0;
   const bool no_data = command.opcode() == 0x93 && (command.cdb[1] & kNoDataBit) != 0;
+  const bool to_end = range.count == 0;
   const uint16_t count_at = command.opcode() == 0x93 ? 10 : 7;
   if (auto refused = CheckRange(command, range)) co_return *refused;
-  // Zero would mean "to the end": the block limits page says that it does not (WSNZ).
-  if (range.count == 0 || range.count > LogicalUnit::kMaxUnmapBlocks) {
-    co_return Response::BadCdb(count_at);
-  }
+  if (to_end) range.count = command.unit->blocks() - range.lba;
+  if (range.count > LogicalUnit::kMaxSameBlocks) co_return Response::BadCdb(count_at);
   const uint64_t expected = no_data ? 0 : block;
   if (command.expected_out != expected || command.out.size() != expected) {
     co_return Response::BadCdb(count_at).Moves(expected);
   }
   const uint64_t offset = range.offset(block);
   const uint64_t bytes = range.bytes(block);
-  const bool zero = no_data || IsZero(command.out);
+  const bool zero = no_data || IsZero(command.out) || (to_end && unmap);
   hydra::Status done;
   if (zero && unmap) {
     done = co_await UnmapDisk(command, offset, bytes);

@@ -55,6 +55,8 @@ class LogicalUnit {
   static constexpr uint64_t kMaxTransferBytes = 8 << 20;
   static constexpr uint32_t kMaxUnmapBlocks = 1 << 20;
   static constexpr uint32_t kMaxUnmapRanges = 256;
+  // What is not zero is expanded: no more than a short command's length can say.
+  static constexpr uint32_t kMaxSameBlocks = 0xffff;
   static constexpr uint32_t kMaxCompareBlocks = 255;
   // What WRITE ATOMIC takes, aligned to itself, so that it fits into whatever a disk changes at
   // once.

@@ -159,8 +159,16 @@ TEST_F(ScsiBlocks, WriteSameUnmaps) {
   EXPECT_EQ(disk_->Contents(0, 512), Fill(1, 'x'));
 }
 
+TEST_F(ScsiBlocks, WriteSameOfZeroBlocksGoesToTheEnd) {
+  const uint32_t first = kBlocks - 20;
+  EXPECT_TRUE(Run(Cdb10(0x41, first, 0), Fill(1, 'e')).good());
+  EXPECT_EQ(disk_->Contents(uint64_t{first} * 512, 20 * 512), Fill(20, 'e'));
+  EXPECT_TRUE(Run(Cdb16(0x93, first, 0, 0x08), Fill(1, 'f')).good());
+  EXPECT_EQ(disk_->Contents(uint64_t{first} * 512, 20 * 512), Fill(20, 0)) << "given back";
+  EXPECT_TRUE(OutOfRange(Run(Cdb10(0x41, kBlocks + 1, 0), Fill(1, 0))));
+}
+
 TEST_F(ScsiBlocks, WriteSameRefusesWhatItCannotDo) {
-  EXPECT_TRUE(BadCdb(Run(Cdb10(0x41, 0, 0), Fill(1, 0)))) << "to the end";
   EXPECT_TRUE(BadCdb(Run(Cdb10(0x41, 0, 1, 0x10), Fill(1, 0)))) << "ANCHOR";
   EXPECT_TRUE(BadCdb(Run(Cdb10(0x41, 0, 1, 0x18), Fill(1, 0)))) << "ANCHOR and UNMAP";
   EXPECT_TRUE(BadCdb(Run(Cdb10(0x41, 0, 1), Fill(2, 0)))) << "two blocks of data";
