@@ -5,9 +5,9 @@
 // (HYDRA_SIM) each counts how often it was passed, and the ones never passed are known as well.
 // Everywhere else a probe is nothing at all.
 //
-// A probe is one call site; its name is a literal, unique in the program. It may stand in inline
-// functions and templates too, where all copies count as one. An object file that is not linked has
-// no probes.
+// A probe is one call site; its name is a literal, unique in the program. It stands in a .cc file:
+// a header is compiled with and without HYDRA_SIM, and both are linked into the simulator. In the
+// templates of a .cc file all copies count as one. An object file that is not linked has no probes.
 #pragma once
 
 #ifndef HYDRA_SIM

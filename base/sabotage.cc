@@ -9,7 +9,8 @@ namespace hydra {
 namespace {
 
 constexpr SabotageInfo kAll[] = {
-#define HYDRA_SABOTAGE_INFO(enumerator, name, what) {Sabotage::enumerator, name, what},
+#define HYDRA_SABOTAGE_INFO(enumerator, name, seeds, what) \
+  {Sabotage::enumerator, name, seeds, what},
     HYDRA_SABOTAGES(HYDRA_SABOTAGE_INFO)
 #undef HYDRA_SABOTAGE_INFO
 };

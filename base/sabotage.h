@@ -10,41 +10,52 @@
 
 #include <cstdint>
 
-// X(enumerator, name on the command line, what it does)
+// X(enumerator, name on the command line, seeds within which it must be found, what it does)
 #define HYDRA_SABOTAGES(X)                                                                         \
-  X(kAckBeforeFlush, "ack-before-flush", "promises and acceptances leave before they are durable") \
-  X(kForgetPromiseOnRestart, "forget-promise-on-restart", "a restarted node knows no promise")     \
-  X(kCountDuplicateVotes, "count-duplicate-votes", "votes are counted per message, not per node")  \
-  X(kSkipReproposal, "skip-reproposal", "a new master takes open instances for chosen")            \
-  X(kCommitFromAnotherBallot, "commit-from-another-ballot",                                        \
+  X(kAckBeforeFlush, "ack-before-flush", 600,                                                      \
+    "promises and acceptances leave before they are durable")                                      \
+  X(kForgetPromiseOnRestart, "forget-promise-on-restart", 600,                                     \
+    "a restarted node knows no promise")                                                           \
+  X(kSkipBallotPersist, "skip-ballot-persist", 600, "a promise is not written to disk at all")     \
+  X(kCountDuplicateVotes, "count-duplicate-votes", 600,                                            \
+    "votes are counted per message, not per node")                                                 \
+  X(kSkipReproposal, "skip-reproposal", 600, "a new master drops what it finds open")              \
+  X(kCommitFromAnotherBallot, "commit-from-another-ballot", 600,                                   \
     "a follower applies what it accepted in an older ballot")                                      \
-  X(kReadWithoutNoop, "read-without-noop", "a new master serves before its own no-op is chosen")   \
-  X(kReadWithoutLease, "read-without-lease", "a master serves reads after its lease ran out")      \
-  X(kLeaseIgnoresRestart, "lease-ignores-restart", "a restarted node votes at once")               \
-  X(kLeaseIgnoresDrift, "lease-ignores-drift", "leases are counted as if clocks ran alike")        \
-  X(kTreatRotAsTorn, "treat-rot-as-torn", "recovery cuts the log at the first rotten batch")       \
-  X(kDenyFaultyEntry, "deny-faulty-entry", "an unreadable entry is reported as never accepted")    \
-  X(kWipedNodeVotes, "wiped-node-votes", "an empty disk takes its former place and votes")         \
-  X(kConfigWithoutBarrier, "config-without-barrier", "entries are proposed around a config")       \
-  X(kConfigLostInImage, "config-lost-in-image", "an image does not bring the configuration")       \
-  X(kReuseSegmentEarly, "reuse-segment-early", "vacuum frees segments the map still points into")  \
-  X(kTrustUnsyncedMap, "trust-unsynced-map", "checkpoints are not synced")                         \
-  X(kApplyTwice, "apply-twice", "a repeated request is executed again")                            \
-  X(kForgetSessions, "forget-sessions", "sessions do not survive a restart or an image")           \
-  X(kIgnoreSeen, "ignore-seen", "a write older than what it overwrites is not refused")            \
-  X(kStaleReadRound, "stale-read-round", "answers to an older read round count for a newer one")   \
-  X(kAppliedNotAtomic, "applied-not-atomic", "the applied instance is saved apart from the state") \
-  X(kIgnoreTruncateRecord, "ignore-truncate-record", "replay revives truncated entries")           \
-  X(kRetryFailedFlush, "retry-failed-flush", "a failed flush is tried again and believed")         \
-  X(kSkipBallotPersist, "skip-ballot-persist", "a promise is not written to disk at all")          \
-  X(kHandoverKeepsLease, "handover-keeps-lease", "a master serves reads after handing over")       \
-  X(kInstallNotExclusive, "install-not-exclusive", "timers and messages go on during an install")  \
-  X(kSharedGroupCheckpoint, "shared-group-checkpoint", "groups share a checkpointed position")
+  X(kReadWithoutNoop, "read-without-noop", 600,                                                    \
+    "a new master serves before its own no-op is chosen")                                          \
+  X(kReadWithoutLease, "read-without-lease", 600, "a master serves reads after its lease ran out") \
+  X(kStaleReadRound, "stale-read-round", 600,                                                      \
+    "answers to an older read round count for a newer one")                                        \
+  X(kLeaseIgnoresRestart, "lease-ignores-restart", 600, "a restarted node votes at once")          \
+  X(kLeaseIgnoresDrift, "lease-ignores-drift", 600, "leases are counted as if clocks ran alike")   \
+  X(kHandoverKeepsLease, "handover-keeps-lease", 600, "a master serves reads after handing over")  \
+  X(kWipedNodeVotes, "wiped-node-votes", 600, "an empty disk takes its former place and votes")    \
+  X(kConfigWithoutBarrier, "config-without-barrier", 600, "entries are proposed around a config")  \
+  X(kConfigLostInImage, "config-lost-in-image", 600, "an image does not bring the configuration")  \
+  X(kInstallNotExclusive, "install-not-exclusive", 600,                                            \
+    "timers and messages go on during an install")                                                 \
+  X(kLogOutlivesSegment, "log-outlives-segment", 600,                                              \
+    "entries stay in the log's index when their segment is freed")                                 \
+  X(kAppliedNotAtomic, "applied-not-atomic", 600,                                                  \
+    "the applied instance is saved apart from the blocks")                                         \
+  X(kSharedGroupCheckpoint, "shared-group-checkpoint", 600,                                        \
+    "groups share a checkpointed position")                                                        \
+  X(kTreatRotAsTorn, "treat-rot-as-torn", 600, "recovery cuts the log at the first rotten batch")  \
+  X(kRetryFailedFlush, "retry-failed-flush", 600, "a failed write is flushed again and believed")  \
+  X(kUseShortSpare, "use-short-spare", 600,                                                        \
+    "a segment that found no room on the disk is used all the same")                               \
+  X(kReuseSegmentEarly, "reuse-segment-early", 600,                                                \
+    "vacuum frees a segment before a checkpoint covers it")                                        \
+  X(kTrustUnsyncedMap, "trust-unsynced-map", 600, "checkpoints are not synced")                    \
+  X(kApplyTwice, "apply-twice", 600, "a repeated request is executed again")                       \
+  X(kForgetSessions, "forget-sessions", 600, "sessions do not survive a restart")                  \
+  X(kIgnoreSeen, "ignore-seen", 600, "a write older than what it overwrites is not refused")
 
 namespace hydra {
 
 enum class Sabotage : uint8_t {
-#define HYDRA_SABOTAGE_ENUMERATOR(enumerator, name, what) enumerator,
+#define HYDRA_SABOTAGE_ENUMERATOR(enumerator, name, seeds, what) enumerator,
   HYDRA_SABOTAGES(HYDRA_SABOTAGE_ENUMERATOR)
 #undef HYDRA_SABOTAGE_ENUMERATOR
 };
@@ -68,6 +79,7 @@ namespace hydra {
 struct SabotageInfo {
   Sabotage sabotage;
   std::string_view name;
+  uint64_t seeds;
   std::string_view what;
 };
 std::span<const SabotageInfo> AllSabotages();

@@ -75,6 +75,7 @@ class SimDisk::Impl {
   // durable, and then through Settle().
   Verdict Begin(IoKind kind, bool changes, const std::string& path, const std::string& other = "");
   Status Settle(Verdict verdict);
+  Verdict Failed(bool changes, const std::string& path);
 
   bool SyncIsIgnored(const std::string& path) const {
     return !ignore_syncs.empty() && path.find(ignore_syncs) != std::string::npos;
@@ -115,6 +116,7 @@ class SimDisk::Impl {
   std::array<uint64_t, kIoKinds> calls{};
   std::set<std::pair<IoKind, uint64_t>> fail_at;
   std::map<IoKind, std::string> fail_all;
+  std::map<std::string, uint64_t> failed_calls;  // changing ones, by path
   std::set<uint64_t> drop_at;
   std::map<uint64_t, uint64_t> misdirect_at;  // call -> offset
   std::string ignore_syncs;
@@ -174,14 +176,19 @@ Verdict SimDisk::Impl::Begin(IoKind kind, bool changes, const std::string& path,
   if (options.clock != nullptr) options.clock->Advance(options.latency);
   const uint64_t call = ++calls[static_cast<unsigned>(kind)];
   if (changes && ++io_count == cut_at) return Verdict::kCutPower;
-  if (fail_at.erase({kind, call}) > 0) return Verdict::kFail;
+  if (fail_at.erase({kind, call}) > 0) return Failed(changes, path);
   if (const auto all = fail_all.find(kind); all != fail_all.end()) {
     const std::string& part = all->second;
     if (path.find(part) != std::string::npos || other.find(part) != std::string::npos) {
-      return Verdict::kFail;
+      return Failed(changes, path);
     }
   }
   return Verdict::kGo;
+}
+
+Verdict SimDisk::Impl::Failed(bool changes, const std::string& path) {
+  if (changes) ++failed_calls[path];
+  return Verdict::kFail;
 }
 
 Status SimDisk::Impl::Settle(Verdict verdict) {
@@ -584,6 +591,15 @@ void SimDisk::FailNth(IoKind kind, uint64_t n) {
   HYDRA_CHECK(n > 0);
   std::lock_guard<std::mutex> lock(impl_->mutex);
   impl_->fail_at.insert({kind, impl_->calls[static_cast<unsigned>(kind)] + n});
+}
+
+uint64_t SimDisk::failed_calls(const std::string& part) const {
+  std::lock_guard<std::mutex> lock(impl_->mutex);
+  uint64_t failed = 0;
+  for (const auto& [path, calls] : impl_->failed_calls) {
+    if (path.find(part) != std::string::npos) failed += calls;
+  }
+  return failed;
 }
 
 void SimDisk::FailAll(IoKind kind, const std::string& part) {

@@ -87,6 +87,8 @@ class SimDisk final : public FileSystem {
   // sync makes durable what a failed sync or kDsync write should have, unless it is written again:
   // whoever trusts them has HAZARD 13.
   void FailNth(IoKind kind, uint64_t n);
+  // How many changing calls on paths containing `part` have failed by order of FailNth or FailAll.
+  uint64_t failed_calls(const std::string& part) const;
   // Every call of this kind on a path containing `part` fails until cleared with part = "".
   void FailAll(IoKind kind, const std::string& part);
 

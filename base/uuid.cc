@@ -59,6 +59,10 @@ Result<Uuid> Uuid::Parse(std::string_view text) {
   return uuid;
 }
 
+std::string Uuid::AsBytes() const {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 std::string Uuid::ToString() const {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string text;

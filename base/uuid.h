@@ -22,6 +22,7 @@ struct Uuid {
   static Result<Uuid> Parse(std::string_view text);
 
   std::string ToString() const;  // 8-4-4-4-12, lower case
+  std::string AsBytes() const;   // the 16 of them
   bool IsNil() const { return *this == Uuid(); }
 
   friend bool operator==(const Uuid&, const Uuid&) = default;

@@ -6,6 +6,7 @@
 #include <leveldb/write_batch.h>
 
 #include "base/coding.h"
+#include "base/sabotage.h"
 
 namespace hydra {
 namespace {
@@ -25,6 +26,10 @@ CheckpointJob::CheckpointJob(MapStore* store, Input input)
 CheckpointJob::~CheckpointJob() = default;
 
 Status CheckpointJob::Write() {
+  if (HYDRA_SABOTAGE(kAppliedNotAtomic)) {
+    WriteMetas();
+    HYDRA_RETURN_IF_ERROR(Flush());
+  }
   HYDRA_RETURN_IF_ERROR(WriteIntent());
   HYDRA_RETURN_IF_ERROR(WriteRows());
   HYDRA_RETURN_IF_ERROR(WriteChanges());
@@ -212,10 +217,14 @@ Status CheckpointJob::SweepDropped() {
   return Status::Ok();
 }
 
-Status CheckpointJob::WriteFinal() {
+void CheckpointJob::WriteMetas() {
   for (const auto& [group, meta] : input_.metas) {
     batch_->Put(GroupMetaKey(group), EncodeGroupMeta(meta));
   }
+}
+
+Status CheckpointJob::WriteFinal() {
+  WriteMetas();
   for (GroupId group : input_.dropped_now) {
     batch_->Delete(GroupMetaKey(group));
     batch_->Put(DroppedKey(group), leveldb::Slice(kSweeping, 1));

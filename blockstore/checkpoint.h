@@ -59,6 +59,7 @@ class CheckpointJob final : public Job {
   Status SweepChanges();
   Status SweepChange(std::string_view key, ChangeKind kind, const MapKey& change);
   Status SweepDropped();
+  void WriteMetas();
   Status WriteFinal();
   Status FlushIfLarge();
   Status Flush();

@@ -259,7 +259,8 @@ class Engine {
                         Payload payload, uint64_t token) = 0;
   virtual Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque,
                                uint64_t token) = 0;
-  // Drops entries up to `instance`, which must be stable.
+  // Drops entries up to `instance`, which must be stable and, if the layers above have a state, not
+  // above GroupInfo::state_at: from there on a restart rolls that state forward by the log.
   virtual Status TruncateLog(GroupId group, Instance instance, uint64_t token) = 0;
   // Clears `suspect`: the caller has made sure that the group no longer needs what was lost.
   virtual Status Readmit(GroupId group) = 0;
@@ -358,6 +359,7 @@ class Engine {
   // False: entries with payload are refused with kNoSpace until something is deleted; the reserve
   // is for what deletes. Cheap enough to be asked all the time.
   virtual bool HasSpace() const = 0;
+  virtual uint64_t durable_batch() const = 0;  // as in Stats(), which costs more
   virtual const Status& poisoned() const = 0;  // OK while healthy
 
   // Writes what is queued, seals, checkpoints and marks the store as cleanly closed.

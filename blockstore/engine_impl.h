@@ -175,6 +175,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) override;
   EngineStats Stats() const override;
   bool HasSpace() const override { return volume_->HasSpace(); }
+  uint64_t durable_batch() const override { return volume_->position().next_batch - 1; }
   const Status& poisoned() const override { return poisoned_; }
   Status Close() override;
 

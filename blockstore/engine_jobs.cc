@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/logging.h"
+#include "base/sabotage.h"
 #include "blockstore/engine_impl.h"
 
 namespace hydra {
@@ -183,6 +184,11 @@ std::unique_ptr<Job> EngineImpl::BeginCheckpoint(bool clean) {
     if (group.durable_horizon > 0) input.sweep.emplace(id, group.durable_horizon);
     input.blocks_per_extent.emplace(id, kExtentPages / group.block_pages);
   }
+  if (HYDRA_SABOTAGE(kSharedGroupCheckpoint)) {
+    Instance shared = 0;
+    for (const auto& [id, meta] : input.metas) shared = std::max(shared, meta.applied);
+    for (auto& [id, meta] : input.metas) meta.applied = shared;
+  }
   input.sweep_limit = kSweepFactor * map_->rows() + kMinSweep;
   input.map = map_->Freeze();
   input.dropped_now = std::move(dropped_now_);
@@ -240,6 +246,7 @@ void EngineImpl::FinishCheckpoint(CheckpointJob* job) {
 
 // Entries in a segment that goes away can no longer be shipped to peers.
 void EngineImpl::TrimLogs(SegmentNumber segment) {
+  if (HYDRA_SABOTAGE(kLogOutlivesSegment)) return;
   for (auto& [id, group] : groups_) {
     group.log.Truncate(group.log.HighestIn(segment, group.stable));
   }

@@ -191,6 +191,12 @@ Status EngineImpl::TruncateLog(GroupId id, Instance instance, uint64_t token) {
         fmt::format("group {}: cannot truncate up to {}, only {} is applied and durable", id,
                     instance, group->stable));
   }
+  if (state_source_ && instance > group->state_at) {
+    return Status::FailedPrecondition(
+        fmt::format("group {}: cannot truncate up to {}, the state in the last checkpoint is that "
+                    "at {}; checkpoint first",
+                    id, instance, group->state_at));
+  }
   std::string record = Encode(TruncateRecord{id, instance});
   HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kHardState, record.size(), 0));
   PendingRecord pending;

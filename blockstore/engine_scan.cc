@@ -204,7 +204,7 @@ EngineStats EngineImpl::Stats() const {
   stats.capacity_bytes = options_.capacity_bytes;
   stats.space_bytes = uint64_t{volume_->total_segments()} * identity_.segment_bytes;
   stats.rotten_blocks = rotten_blocks_;
-  stats.durable_batch = volume_->position().next_batch - 1;
+  stats.durable_batch = durable_batch();
   stats.accounting_complete = accounting_complete_;
   for (const auto& [number, segment] : volume_->segments()) {
     stats.segments.push_back({number, segment.lane, segment.used_pages, segment.live_pages,

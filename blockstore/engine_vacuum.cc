@@ -3,6 +3,7 @@
 // Cleaning: choosing a victim and driving its relocation (blockstore/vacuum.h).
 #include "base/check.h"
 #include "base/logging.h"
+#include "base/sabotage.h"
 #include "blockstore/engine_impl.h"
 
 namespace hydra {
@@ -194,6 +195,12 @@ void EngineImpl::MoveOpenEntries() {
 void EngineImpl::EndVacuum() {
   Segment* segment = volume_->Find(vacuum_.victim);
   segment->retry_after = volume_->position().next_batch + kRetryBatches;
+  if (HYDRA_SABOTAGE(kReuseSegmentEarly) && segment->live_pages == 0 &&
+      segment->open_records == 0) {
+    segment->condemned = true;
+    condemned_.push_back({vacuum_.victim, pins_.Retire()});
+    TrimLogs(vacuum_.victim);
+  }
   vacuum_ = {};
 }
 

@@ -7,6 +7,7 @@
 #include <leveldb/options.h>
 #include <leveldb/write_batch.h>
 
+#include "base/sabotage.h"
 #include "blockstore/leveldb_env.h"
 
 namespace hydra {
@@ -66,7 +67,7 @@ Result<std::string> MapStore::Get(std::string_view key) const {
 
 Status MapStore::Write(leveldb::WriteBatch* batch) {
   leveldb::WriteOptions options;
-  options.sync = true;
+  options.sync = !HYDRA_SABOTAGE(kTrustUnsyncedMap);
   const leveldb::Status status = db_->Write(options, batch);
   env_->RunQueued();
   return env_->FromLevelDb(status).WithContext("write the block map");

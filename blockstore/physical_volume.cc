@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/logging.h"
+#include "base/sabotage.h"
 
 namespace hydra {
 namespace {
@@ -44,7 +45,10 @@ class PhysicalVolume::VolumeBatch final : public Batch {
       HYDRA_RETURN_IF_ERROR(fs_->SyncDirectory(dir_));
     }
     Gather();
-    return file->direct->PWriteV(uint64_t{header_.page} * kPageSize, slices_, Durability::kDsync);
+    const Status written =
+        file->direct->PWriteV(uint64_t{header_.page} * kPageSize, slices_, Durability::kDsync);
+    if (!written.ok() && HYDRA_SABOTAGE(kRetryFailedFlush)) return file->direct->Sync();
+    return written;
   }
 
   uint64_t bytes() const override { return uint64_t{header_.pages()} * kPageSize; }
@@ -120,7 +124,9 @@ class PhysicalVolume::SpareJob final : public Job {
   Result<std::shared_ptr<SegmentFile>> Fill(const std::string& path) {
     constexpr size_t kChunk = 1u << 20;
     HYDRA_ASSIGN_OR_RETURN(auto file, OpenSegmentFile(fs_, path, true));
-    HYDRA_RETURN_IF_ERROR(file->direct->Allocate(bytes_));
+    const Status allocated = file->direct->Allocate(bytes_);
+    if (HYDRA_SABOTAGE(kUseShortSpare) && allocated.code() == Code::kNoSpace) return file;
+    HYDRA_RETURN_IF_ERROR(allocated);
     const Buffer zeroes = Buffer::Allocate(std::min<uint64_t>(kChunk, bytes_));
     for (uint64_t offset = 0; offset < bytes_; offset += zeroes.size()) {
       const IoSlice slice{zeroes.data(), std::min<uint64_t>(zeroes.size(), bytes_ - offset)};
@@ -297,6 +303,7 @@ bool PhysicalVolume::CanMakeSpare() const {
   auto free = options_.fs->FreeBytes(options_.dir);
   disk_full_ =
       !free.ok() || *free < options_.segment_bytes + options_.keep_free_bytes + refused_free_bytes_;
+  if (HYDRA_SABOTAGE(kUseShortSpare)) disk_full_ = false;
   return !disk_full_;
 }
 

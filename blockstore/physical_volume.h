@@ -99,9 +99,11 @@ class PhysicalVolume {
   // Whether a record may be queued now: kBusy (a limit, or segments are being made or cleaned),
   // kNoSpace (full of live data), kInvalidArgument (larger than a batch).
   Status CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages) const;
-  // Whether entries with payload are taken, or will be as soon as space is reclaimed. Cheap.
+  // Whether entries with payload, even the largest, are taken, or will be as soon as segments are
+  // made or reclaimed. Cheap; a full file system is asked again, because nobody else may do it.
   bool HasSpace() const {
-    return CheckRoom(Urgency::kLog, 0, max_payload_pages_).code() != Code::kNoSpace;
+    return CheckRoom(Urgency::kLog, 0, max_payload_pages_).code() != Code::kNoSpace ||
+           CanMakeSpare();
   }
   // After CheckRoom said OK.
   void Enqueue(Urgency urgency, uint32_t flow, std::string record, Payload payload,

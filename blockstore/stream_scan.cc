@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/logging.h"
+#include "base/sabotage.h"
 
 namespace hydra {
 namespace {
@@ -267,6 +268,10 @@ Status StreamScanner::Run(BatchSink* sink) {
     const bool usable = header_valid && generation_ok;
     std::optional<Later> later;
     if (!usable) later = FindLater(number + (header_valid ? 1 : 0));
+    if (HYDRA_SABOTAGE(kTreatRotAsTorn)) {
+      later.reset();
+      place.readable = true;
+    }
     const bool chain_valid = usable && place.batch->header.chain == position_.chain;
 
     HYDRA_ASSIGN_OR_RETURN(

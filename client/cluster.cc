@@ -85,6 +85,7 @@ Result<Cluster> Cluster::Connect(std::vector<std::string> seeds, ClusterOptions 
   RouterOptions router;
   router.seeds = std::move(seeds);
   router.name = options.name;
+  router.translate = options.translate;
   router.connect_timeout = options.connect_timeout;
   router.attempt_timeout = options.attempt_timeout;
   router.session_timeout = options.session_timeout;
@@ -165,6 +166,35 @@ void Change(const std::shared_ptr<Runtime>& runtime, const rpc::Request& request
   });
 }
 
+// Ends when every shard of a new volume has answered a read: its groups have been made and have
+// masters.
+void AwaitUsable(const std::shared_ptr<Runtime>& runtime, const std::string& name,
+                 internal::Callback<Status> done) {
+  const auto view = runtime->router.catalogue();
+  const auto found = view->volumes.find(name);
+  if (found == view->volumes.end()) return done(Status::Ok());  // deleted already
+  struct Waiting {
+    size_t missing = 0;
+    Status first;
+  };
+  auto waiting = std::make_shared<Waiting>();
+  waiting->missing = found->second.shards.size();
+  for (const GroupId group : found->second.shards) {
+    GroupRequest read;
+    read.group = group;
+    read.count = 1;
+    read.block_bytes = found->second.block_bytes;
+    read.timeout = runtime->options.timeout;
+    runtime->router.Submit(std::move(read), [waiting, done](const GroupReply& reply) {
+      if (!reply.status.ok() && waiting->first.ok()) waiting->first = reply.status;
+      if (--waiting->missing > 0) return;
+      done(waiting->first.ok()
+               ? Status::Ok()
+               : waiting->first.WithContext("the volume was made, but cannot be used yet"));
+    });
+  }
+}
+
 }  // namespace
 
 void Cluster::StartCreate(const VolumeSpec& spec, internal::Callback<Status> done) const {
@@ -183,7 +213,12 @@ void Cluster::StartCreate(const VolumeSpec& spec, internal::Callback<Status> don
            (spec.block_bytes == 0 || spec.block_bytes == volume.block_bytes) &&
            (spec.shards == 0 || spec.shards == volume.shards.size());
   };
-  Change(impl_->runtime(), request, Code::kAlreadyExists, wanted, std::move(done));
+  const auto runtime = impl_->runtime();
+  Change(runtime, request, Code::kAlreadyExists, wanted,
+         [runtime, name = spec.name, done = std::move(done)](const Status& status) {
+           if (!status.ok()) return done(status);
+           AwaitUsable(runtime, name, done);
+         });
 }
 
 // Shrinking takes two calls: the first announces it, then what lies behind the new end is unmapped

@@ -256,6 +256,7 @@ void Connection::ScheduleFlush() {
 }
 
 void Connection::Flush() {
+  const bool waited = !out_.empty();
   while (!out_.empty() && !writing_ && socket_.is_open()) {
     std::array<iovec, kMaxVectors> vectors{};
     size_t count = 0;
@@ -297,7 +298,8 @@ void Connection::Flush() {
       out_.pop_front();
     }
   }
-  if (closing_ && out_.empty()) Fail(Status::Ok());
+  if (closing_ && out_.empty()) return Fail(Status::Ok());
+  if (waited && out_.empty() && handlers_.drained) handlers_.drained();
 }
 
 void Connection::WaitWritable() {

@@ -32,6 +32,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void(Frame frame)> frame;
     // Once, when nothing will be received any more. Not called after Close().
     std::function<void(const Status& why)> closed;
+    // Everything that was sent is written. May be left out.
+    std::function<void()> drained = nullptr;
   };
 
   static std::shared_ptr<Connection> Adopt(boost::asio::ip::tcp::socket socket, Options options);

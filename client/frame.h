@@ -67,6 +67,7 @@ struct Frame {
   std::string header;
   Buffer payload;  // at least payload_bytes long, zeroes behind them up to a whole page
   uint32_t payload_bytes = 0;
+  size_t charged = 0;  // what whoever received it counts against its sender until it is answered
 };
 
 }  // namespace hydra

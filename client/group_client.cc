@@ -463,6 +463,14 @@ void GroupClient::Finish(const std::shared_ptr<GroupOp>& op, GroupReply reply) {
 }
 
 void GroupClient::Fail(const std::shared_ptr<GroupOp>& op, Status status, GroupAnswer answer) {
+  // A refusal speaks of the copy that was refused. An earlier one may still be on its way, or lie
+  // with a former master whose entries are proposed again.
+  if (op->needs_session() && op->maybe_executed && status.code() != Code::kAborted) {
+    status =
+        Status::Aborted(fmt::format("{} may or may not have happened: a later copy of it was "
+                                    "refused ({}); read the blocks, and decide",
+                                    Describe(*op), status.message()));
+  }
   if (status.code() == Code::kAborted && op->needs_session()) ++core_->stats.unknown;
   GroupReply reply;
   reply.answer = answer;

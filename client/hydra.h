@@ -78,6 +78,10 @@ struct ClusterOptions {
   size_t max_queued = 4096;
   // Shown in the nodes' logs.
   std::string name = "hydra-client";
+  // For clients that reach nodes under other addresses than the nodes themselves (port forwarding,
+  // a proxy): gets a node's address (host:port), returns the one to call. Called on the library's
+  // thread.
+  std::function<std::string(const std::string& address)> translate;
 };
 
 struct VolumeInfo {

@@ -60,6 +60,7 @@ struct RouterOptions {
   std::vector<std::string> seeds;  // host:port of some nodes; empty if SetDirectory says it all
   std::string name;                // of this client, for the nodes' logs
   std::string cluster;             // 16 bytes; empty: whichever the seeds are of
+  std::function<std::string(const std::string&)> translate;  // of addresses; null: none
   std::chrono::milliseconds connect_timeout{2'000};
   // A node that has not answered after this is given up for another; the call goes on.
   std::chrono::milliseconds attempt_timeout{3'000};

@@ -89,7 +89,8 @@ std::shared_ptr<NodeLink> Router::Core::LinkAt(const std::string& address) {
       Result<Buffer> buffer = pool->Get(bytes);
       return buffer.ok() ? std::move(buffer) : Result<Buffer>(Buffer::Allocate(bytes));
     };
-    link = std::make_shared<NodeLink>(context, address, std::move(link_options));
+    std::string called = options.translate ? options.translate(address) : address;
+    link = std::make_shared<NodeLink>(context, std::move(called), std::move(link_options));
   }
   return link;
 }
@@ -221,8 +222,7 @@ std::shared_ptr<NodeLink> Router::Core::PickAdminLink(AdminCall* call) {
     }
   }
   if (addresses.empty()) return nullptr;
-  const auto last = links_.find(admin_address_);
-  if (last != links_.end() && last->second->ready()) return last->second;
+  if (admin_link_ && admin_link_->ready()) return admin_link_;
   for (const bool ready : {true, false}) {
     for (size_t i = 0; i < addresses.size(); ++i) {
       auto link = LinkAt(addresses[(admin_turn_ + i) % addresses.size()]);
@@ -242,27 +242,26 @@ void Router::Core::TryAdmin(const std::shared_ptr<AdminCall>& call) {
   call->out = true;
   if (call->sent_before) call->maybe_repeated = true;
   link->Call(call->header, {}, 0, call->patience,
-             [self = shared_from_this(), call, attempt,
-              address = link->address()](NodeLink::Answer answer) {
+             [self = shared_from_this(), call, attempt, link](NodeLink::Answer answer) {
                if (call->finished || attempt != call->attempt) return;
                call->out = false;
-               self->OnAdmin(call, address, std::move(answer));
+               self->OnAdmin(call, link, std::move(answer));
              });
   call->timer.expires_at(std::min(call->deadline, SteadyClock::now() + call->patience));
   call->timer.async_wait(
       [self = shared_from_this(), call, attempt](const boost::system::error_code& error) {
         if (error || call->finished || attempt != call->attempt) return;
-        self->admin_address_.clear();
+        self->admin_link_.reset();
         ++self->admin_turn_;
         self->RetryAdmin(call, Status::Unavailable("a node did not answer"));
       });
   Wake(SteadyClock::now() + options.attempt_timeout / 2);
 }
 
-void Router::Core::OnAdmin(const std::shared_ptr<AdminCall>& call, const std::string& address,
-                           NodeLink::Answer answer) {
+void Router::Core::OnAdmin(const std::shared_ptr<AdminCall>& call,
+                           const std::shared_ptr<NodeLink>& link, NodeLink::Answer answer) {
   const auto move_on = [&] {
-    if (admin_address_ == address) admin_address_.clear();
+    if (admin_link_ == link) admin_link_.reset();
     ++admin_turn_;
   };
   if (!answer.status.ok()) {
@@ -273,7 +272,7 @@ void Router::Core::OnAdmin(const std::shared_ptr<AdminCall>& call, const std::st
   const rpc::Reply& reply = answer.reply;
   switch (reply.answer()) {
     case rpc::Reply::DONE:
-      if (call->only == 0) admin_address_ = address;
+      if (call->only == 0) admin_link_ = link;
       return FinishAdmin(call, Status::Ok(), reply);
     case rpc::Reply::NO_GROUP:
       move_on();

@@ -120,7 +120,7 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
   Status Adopt(const rpc::Reply& reply);
   void Apply(CatalogueView view);
   void TryAdmin(const std::shared_ptr<AdminCall>& call);
-  void OnAdmin(const std::shared_ptr<AdminCall>& call, const std::string& address,
+  void OnAdmin(const std::shared_ptr<AdminCall>& call, const std::shared_ptr<NodeLink>& link,
                NodeLink::Answer answer);
   void RetryAdmin(const std::shared_ptr<AdminCall>& call, const Status& why);
   void FinishAdmin(const std::shared_ptr<AdminCall>& call, Status status, const rpc::Reply& reply);
@@ -133,7 +133,7 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
   TimePoint last_refresh_{};
   std::list<std::shared_ptr<AdminCall>> admin_;
   size_t admin_turn_ = 0;
-  std::string admin_address_;  // of the node that answered last
+  std::shared_ptr<NodeLink> admin_link_;  // to the node that answered last
   boost::asio::steady_timer tick_;
   std::optional<TimePoint> tick_at_;
 };

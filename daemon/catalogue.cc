@@ -111,31 +111,36 @@ std::vector<NodeId> SystemVoters(const std::vector<NodeId>& nodes) {
   return voters;
 }
 
-Status BindStore(NodeId node, const std::string& store, rpc::Catalogue* catalogue) {
-  for (rpc::CatalogueNode& known : *catalogue->mutable_nodes()) {
-    if (known.id() != node) continue;
-    if (!known.store().empty() && known.store() != store) {
-      return Status::FailedPrecondition(
-          fmt::format("node {} has another data directory than the one the cluster knows: start it "
-                      "on that one, "
-                      "or, if that is lost, replace the node under a new incarnation",
-                      node));
-    }
-    known.set_store(store);
-    return Status::Ok();
-  }
-  return Status::NotFound(fmt::format("node {} is not in the catalogue", node));
+bool IsNoted(const rpc::Hello& hello, const rpc::CatalogueNode& node) {
+  return node.store() == hello.store() && node.feature_level() == hello.feature_level() &&
+         node.iscsi() == hello.iscsi() && node.http() == hello.http();
 }
 
-Status SetAddresses(NodeId node, const std::string& iscsi, const std::string& http,
-                    rpc::Catalogue* catalogue) {
+Status NoteNode(const rpc::Hello& hello, rpc::Catalogue* catalogue) {
+  rpc::CatalogueNode* node = nullptr;
   for (rpc::CatalogueNode& known : *catalogue->mutable_nodes()) {
-    if (known.id() != node) continue;
-    known.set_iscsi(iscsi);
-    known.set_http(http);
-    return Status::Ok();
+    if (known.id() == hello.node()) node = &known;
   }
-  return Status::NotFound(fmt::format("node {} is not in the catalogue", node));
+  if (node == nullptr) {
+    return Status::NotFound(fmt::format("node {} is not in the catalogue", hello.node()));
+  }
+  if (!node->store().empty() && node->store() != hello.store()) {
+    return Status::FailedPrecondition(
+        fmt::format("node {} has another data directory than the one the cluster knows: start it "
+                    "on that one, or, if that is lost, replace the node under a new incarnation",
+                    hello.node()));
+  }
+  node->set_store(hello.store());
+  node->set_feature_level(hello.feature_level());
+  node->set_iscsi(hello.iscsi());
+  node->set_http(hello.http());
+  uint32_t all_can = UINT32_MAX;
+  for (const rpc::CatalogueNode& known : catalogue->nodes()) {
+    all_can = std::min(all_can, known.feature_level());
+  }
+  // Never down: what was written with a feature stays.
+  catalogue->set_feature_level(std::max(catalogue->feature_level(), all_can));
+  return Status::Ok();
 }
 
 // --- Volumes ------------------------------------------------------------------------------------

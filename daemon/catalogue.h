@@ -45,11 +45,10 @@ std::vector<NodeId> SystemVoters(const std::vector<NodeId>& nodes);
 Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue);
 Status ResizeVolume(const rpc::ResizeVolume& request, rpc::Catalogue* catalogue);
 Status DeleteVolume(const rpc::DeleteVolume& request, rpc::Catalogue* catalogue);
-// A store that speaks for a node. The first one is believed; another is not.
-Status BindStore(NodeId node, const std::string& store, rpc::Catalogue* catalogue);
-// Where a node serves iSCSI and HTTP, for those who look for it.
-Status SetAddresses(NodeId node, const std::string& iscsi, const std::string& http,
-                    rpc::Catalogue* catalogue);
+// What a node says of itself. The first store that speaks for it is believed; another is not. The
+// cluster's feature level becomes the highest that all nodes can.
+Status NoteNode(const rpc::Hello& hello, rpc::Catalogue* catalogue);
+bool IsNoted(const rpc::Hello& hello, const rpc::CatalogueNode& node);
 
 const rpc::CatalogueVolume* FindVolume(const rpc::Catalogue& catalogue, const std::string& name);
 

@@ -38,6 +38,11 @@ Status CatalogueKeeper::Load() {
 }
 
 void CatalogueKeeper::Look(Nanos now) {
+  LoadIfChanged();
+  Start(now);
+}
+
+void CatalogueKeeper::LoadIfChanged() {
   Shard* shard = core_->shard(kSystemGroup);
   if (shard == nullptr) return;
   if (load_again_ || shard->replica().applied() != loaded_at_) {
@@ -47,7 +52,6 @@ void CatalogueKeeper::Look(Nanos now) {
     load_again_ = !loaded.ok();
     if (!loaded.ok()) HYDRA_LOG_WARN("cannot read the catalogue: {}", loaded.ToString());
   }
-  Start(now);
 }
 
 // --- Changing it --------------------------------------------------------------------------------
@@ -135,7 +139,7 @@ bool CatalogueKeeper::OnReply(const ShardReply& reply, Nanos now) {
       seq_ = 0;
     }
   } else if (reply.answer == ShardAnswer::kDone && reply.outcome.code == Code::kOk) {
-    Look(now);  // so that `changed` comes before `done`
+    LoadIfChanged();  // so that `changed` comes before `done`
     Finish(Status::Ok());
   } else if (reply.answer == ShardAnswer::kSessionExpired) {
     session_ = 0;

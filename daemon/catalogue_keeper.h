@@ -51,6 +51,7 @@ class CatalogueKeeper {
   enum class Step { kIdle, kOpening, kWriting };
 
   Status Load();
+  void LoadIfChanged();
   void Start(Nanos now);
   void Finish(const Status& status);
 

@@ -23,7 +23,7 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using Json = nlohmann::ordered_json;
 
-constexpr std::chrono::seconds kPatience(10);
+constexpr std::chrono::seconds kClientPatience(10);
 constexpr size_t kMaxConnections = 64;
 constexpr size_t kMaxRequestBytes = 16u << 10;
 
@@ -82,6 +82,7 @@ std::string RenderStatus(Node* node) {
                {"capacity_bytes", status.capacity_bytes()},
                {"connected", Json::array()},
                {"groups", Json::array()},
+               {"nodes", Json::array()},
                {"volumes", Json::array()}};
   for (const uint32_t peer : status.connected()) json["connected"].push_back(peer);
   for (const rpc::ReplicaStatus& r : status.replicas()) {
@@ -97,6 +98,9 @@ std::string RenderStatus(Node* node) {
   if (const rpc::Catalogue* catalogue = node->catalogue()) {
     json["cluster"] = UuidText(catalogue->cluster());
     json["catalogue_version"] = catalogue->version();
+    for (const rpc::CatalogueNode& n : catalogue->nodes()) {
+      json["nodes"].push_back({{"node", n.id()}, {"rpc", n.rpc()}, {"store", UuidText(n.store())}});
+    }
     for (const rpc::CatalogueVolume& v : catalogue->volumes()) {
       json["volumes"].push_back({{"name", v.name()},
                                  {"bytes", v.bytes()},
@@ -136,7 +140,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
     parser_.emplace();
     parser_->body_limit(kMaxRequestBytes);
     parser_->header_limit(kMaxRequestBytes);
-    stream_.expires_after(kPatience);
+    stream_.expires_after(kClientPatience);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](const beast::error_code& error, size_t) {
                        if (!error) self->Write();
@@ -153,7 +157,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
     response_.keep_alive(request.keep_alive());
     response_.body() = std::move(page.body);
     response_.prepare_payload();
-    stream_.expires_after(kPatience);
+    stream_.expires_after(kClientPatience);
     http::async_write(stream_, response_,
                       [self = shared_from_this()](const beast::error_code& error, size_t) {
                         if (!error && self->response_.keep_alive()) self->Read();

@@ -156,9 +156,9 @@ Status Node::Impl::CreateSystemGroup() {
 }
 
 Status Node::Impl::Start() {
-  const NodeIdentity self{
-      options_.node,         options_.cluster,    engine_->identity().store, options_.secret, 1,
-      options_.iscsi_listen, options_.http_listen};
+  NodeIdentity self{options_.node, options_.cluster, engine_->identity().store, options_.secret};
+  self.iscsi = options_.iscsi_listen;
+  self.http = options_.http_listen;
   disk_ = std::make_unique<DiskThreads>(
       engine_.get(), node_->io_.get(), options_.readers,
       DiskThreads::Handlers{[this](const std::vector<Completion>& durable) {
@@ -175,8 +175,7 @@ Status Node::Impl::Start() {
   server.self = self;
   server_ = std::make_unique<Server>(
       node_->io_.get(), server,
-      Server::Handlers{[this](NodeId node, const std::string& store) { return Admit(node, store); },
-                       [this](const rpc::Hello& hello) { peer_hellos_[hello.node()] = hello; },
+      Server::Handlers{[this](const rpc::Hello& hello) { return Admit(hello); },
                        [this](PeerMessage message) {
                          core_->Receive(std::move(message), clock_.Now());
                          Wake();

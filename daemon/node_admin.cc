@@ -41,13 +41,14 @@ const char* RoleOf(const Shard& shard) {
 
 // --- Peers --------------------------------------------------------------------------------------
 
-Status Node::Impl::Admit(NodeId node, const std::string& store) {
+Status Node::Impl::Admit(const rpc::Hello& hello) {
+  const NodeId node = hello.node();
   if (keeper_->known()) {
     const rpc::CatalogueNode* known = FindNode(keeper_->catalogue(), node);
     if (known == nullptr) {
       return Status::FailedPrecondition(fmt::format("node {} is not part of this cluster", node));
     }
-    if (!known->store().empty() && known->store() != store) {
+    if (!known->store().empty() && known->store() != hello.store()) {
       return Status::FailedPrecondition(fmt::format(
           "node {} comes with another data directory than the one the cluster knows. Start it on "
           "that one; if that is lost, the node has to be replaced",
@@ -56,6 +57,7 @@ Status Node::Impl::Admit(NodeId node, const std::string& store) {
   } else if (!options_.peers.contains(node)) {
     return Status::FailedPrecondition(fmt::format("node {} is not in the list of peers", node));
   }
+  peer_hellos_[node] = hello;
   return Status::Ok();
 }
 
@@ -68,6 +70,12 @@ void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
         fmt::format("the cluster knows node {} by another data directory than {}: start it on that "
                     "one, or replace the node",
                     options_.node, options_.dir)));
+  }
+  if (catalogue.feature_level() > kFeatureLevel) {
+    return EndWith(Status::Unsupported(
+        fmt::format("the cluster uses features of level {}, and this build knows those up to {}: "
+                    "upgrade this node",
+                    catalogue.feature_level(), kFeatureLevel)));
   }
   std::map<NodeId, std::string> addresses = options_.peers;
   for (const rpc::CatalogueNode& node : catalogue.nodes()) addresses[node.id()] = node.rpc();
@@ -85,8 +93,10 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
   served_.clear();
   preferred_.clear();
   for (const rpc::CatalogueVolume& volume : catalogue.volumes()) {
+    const bool shrinking = volume.state() == rpc::CatalogueVolume::SHRINKING;
+    const uint64_t kept = shrinking ? volume.shrink_to() : volume.bytes();
     for (const uint32_t group : volume.shards()) {
-      served_[group] = {volume.bytes() / volume.block_bytes(),
+      served_[group] = {volume.bytes() / volume.block_bytes(), kept / volume.block_bytes(),
                         static_cast<uint32_t>(volume.block_bytes() / kPageSize)};
     }
   }
@@ -120,7 +130,7 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
   Wake();
 }
 
-// The master of group 0 writes the first catalogue, and which store belongs to which node.
+// The master of group 0 writes the first catalogue, and what nodes say of themselves.
 void Node::Impl::TendCatalogue() {
   Shard* shard = core_->shard(kSystemGroup);
   if (shard == nullptr) return;
@@ -136,7 +146,6 @@ void Node::Impl::TendCatalogue() {
       rpc::CatalogueNode node;
       node.set_id(id);
       node.set_rpc(address);
-      node.set_feature_level(1);
       nodes.push_back(std::move(node));
     }
     const Uuid& id = options_.cluster;
@@ -152,26 +161,28 @@ void Node::Impl::TendCatalogue() {
         now);
     return;
   }
-  // What nodes say of themselves: their stores, once, and where they serve what.
-  rpc::Hello self;
+  // All at once: until its store is known, a node that lost it could come back with another.
+  std::map<NodeId, rpc::Hello> news = peer_hellos_;
+  rpc::Hello& self = news[options_.node];
+  self.set_node(options_.node);
   self.set_store(StoreOf(*engine_));
+  self.set_feature_level(kFeatureLevel);
   self.set_iscsi(options_.iscsi_listen);
   self.set_http(options_.http_listen);
-  for (const rpc::CatalogueNode& node : keeper_->catalogue().nodes()) {
-    const auto found = peer_hellos_.find(node.id());
-    const bool here = node.id() == options_.node;
-    if (!here && found == peer_hellos_.end()) continue;
-    const rpc::Hello& hello = here ? self : found->second;
-    const bool bound = !node.store().empty();
-    if (bound && node.iscsi() == hello.iscsi() && node.http() == hello.http()) continue;
-    // The catalogue may be another one once it is told.
-    return keeper_->Submit(
-        [id = node.id(), hello](rpc::Catalogue* catalogue) {
-          HYDRA_RETURN_IF_ERROR(BindStore(id, hello.store(), catalogue));
-          return SetAddresses(id, hello.iscsi(), hello.http(), catalogue);
-        },
-        [](const Status&) {}, now);
-  }
+  std::erase_if(news, [&](const auto& hello) {
+    const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), hello.first);
+    if (node == nullptr || IsNoted(hello.second, *node)) return true;
+    return !node->store().empty() && node->store() != hello.second.store();  // not that node
+  });
+  if (news.empty()) return;
+  keeper_->Submit(
+      [news](rpc::Catalogue* catalogue) {
+        for (const auto& [node, hello] : news) {
+          HYDRA_RETURN_IF_ERROR(NoteNode(hello, catalogue));
+        }
+        return Status::Ok();
+      },
+      [](const Status&) {}, now);
 }
 
 // Masterships go back to where the catalogue wants them, once that node is there and up to date.
@@ -257,7 +268,7 @@ void Node::Impl::FillStatus(bool groups, rpc::NodeStatus* status) {
   status->set_store(StoreOf(*engine_));
   status->set_uptime_ms(static_cast<uint64_t>((clock_.Now() - started_) / kMillisecond));
   status->set_version("0.1");
-  status->set_feature_level(1);
+  status->set_feature_level(kFeatureLevel);
   for (const auto& [id, address] : options_.peers) {
     if (links_->connected(id)) status->add_connected(id);
   }

@@ -29,9 +29,10 @@ NodeCore::NodeCore(const Options& options, Engine* engine, Nanos now)
   Digester digester;
   digester.Add(AsBytes(store));
   leases.store = digester.value();
+  if (HYDRA_SABOTAGE(kLeaseIgnoresRestart)) longest = 0;
   leases.quiet_until = longest == 0 ? 0 : now + longest;
   leases_ = std::make_unique<paxos::LeaseTable>(leases);
-  leases_->SetDurableBatch(engine_->Stats().durable_batch);
+  leases_->SetDurableBatch(engine_->durable_batch());
   engine_->SetStateSource([this](GroupId group) {
     const auto found = shards_.find(group);
     return found == shards_.end() ? std::string() : found->second->SavedState();
@@ -115,7 +116,7 @@ void NodeCore::UpdateLeases() {
 void NodeCore::Tick(Nanos now) {
   UpdatePeers(now);
   UpdateLeases();
-  leases_->SetDurableBatch(engine_->Stats().durable_batch);
+  leases_->SetDurableBatch(engine_->durable_batch());
   leases_->SetFull(!engine_->HasSpace());
   for (auto& [group, shard] : shards_) shard->Tick(now);
   leases_->Tick(now, &heartbeats_);

@@ -45,6 +45,7 @@ class Node::Impl {
     Nanos since = 0;
     const char* what = "";
     bool opens_session = false;
+    uint64_t newer_than = 0;  // of a catalogue
   };
 
   // --- Life. ---
@@ -58,6 +59,8 @@ class Node::Impl {
 
   // --- Serving. ---
   void OnRequest(const Server::ClientPtr& client, Frame frame);
+  void GetCatalogue(const Server::ClientPtr& client, Frame frame, uint64_t newer_than);
+  void TellCatalogue(const Server::ClientPtr& client, const Frame& frame, uint64_t newer_than);
   void Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io);
   void Ask(const Server::ClientPtr& client, Frame frame, GroupId group, ShardRequest request,
            const char* what);
@@ -68,7 +71,7 @@ class Node::Impl {
   void NoteSlow(const Asked& asked, const ShardReply& reply, Nanos took);
 
   // --- Administration. ---
-  Status Admit(NodeId node, const std::string& store);
+  Status Admit(const rpc::Hello& hello);
   void OnCatalogue(const rpc::Catalogue& catalogue);
   void Reconcile(const rpc::Catalogue& catalogue);
   void TendCatalogue();
@@ -95,9 +98,10 @@ class Node::Impl {
   Nanos started_ = 0;
   uint64_t next_request_ = 1;
   std::unordered_map<uint64_t, Asked> asked_;
-  std::map<NodeId, rpc::Hello> peer_hellos_;  // as they said when they called
+  std::map<NodeId, rpc::Hello> peer_hellos_;  // what they said when they called
   struct Served {
     uint64_t blocks = 0;  // of the volume
+    uint64_t kept = 0;    // ... of them, those that it has after a shrink that is under way
     uint32_t block_pages = 1;
   };
   std::map<GroupId, Served> served_;

@@ -53,16 +53,8 @@ void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
       return Ask(client, std::move(frame), group, ToShardRequest(request.close_session()),
                  "close session");
     }
-    case rpc::Request::kGetCatalogue: {
-      rpc::Reply reply;
-      if (!keeper_->known()) {
-        return Answer(client, frame, rpc::Reply::BUSY, "the catalogue is not known yet");
-      }
-      if (keeper_->catalogue().version() > request.get_catalogue().newer_than()) {
-        keeper_->catalogue().SerializeToString(reply.mutable_catalogue());
-      }
-      return server_->Reply(client, frame, reply);
-    }
+    case rpc::Request::kGetCatalogue:
+      return GetCatalogue(client, std::move(frame), request.get_catalogue().newer_than());
     case rpc::Request::kCreateVolume:
       return Change(client, frame, [r = request.create_volume()](rpc::Catalogue* catalogue) {
         return AddVolume(r, catalogue);
@@ -86,6 +78,36 @@ void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
   Answer(client, frame, rpc::Reply::INVALID, "a request of a newer version: upgrade this node");
 }
 
+// A linearizable read of group 0 comes first, so that whoever asks sees every change that was
+// answered before, whichever node it asks. If that cannot be had, an older catalogue is better than
+// none: it says where to ask.
+void Node::Impl::GetCatalogue(const Server::ClientPtr& client, Frame frame, uint64_t newer_than) {
+  if (core_->shard(kSystemGroup) == nullptr) return TellCatalogue(client, frame, newer_than);
+  ShardRequest read;
+  read.id = next_request_++;
+  read.kind = ShardRequest::Kind::kRead;
+  read.count = 1;
+  const Nanos now = clock_.Now();
+  Asked asked{client, std::move(frame), kSystemGroup, now, "catalogue", false};
+  asked.newer_than = newer_than;
+  asked_.emplace(read.id, std::move(asked));
+  core_->Submit(kSystemGroup, std::move(read), now);
+  Wake();
+}
+
+void Node::Impl::TellCatalogue(const Server::ClientPtr& client, const Frame& frame,
+                               uint64_t newer_than) {
+  keeper_->Look(clock_.Now());
+  if (!keeper_->known()) {
+    return Answer(client, frame, rpc::Reply::BUSY, "the catalogue is not known yet");
+  }
+  rpc::Reply reply;
+  if (keeper_->catalogue().version() > newer_than) {
+    keeper_->catalogue().SerializeToString(reply.mutable_catalogue());
+  }
+  server_->Reply(client, frame, reply);
+}
+
 void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io) {
   const auto served = served_.find(io.group());
   if (served == served_.end()) {
@@ -99,11 +121,18 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::
   const uint64_t extent = kExtentPages / served->second.block_pages;
   uint64_t last = io.lba() + io.count();
   if (io.extents_size() > 0) last = io.extents(io.extents_size() - 1) * extent;
-  if (last > served->second.blocks) {
-    return Answer(client, frame, rpc::Reply::INVALID, "behind the end of the volume");
+  // What a shrink is unmapping must not be written any more: growing again would show it.
+  const bool reaches = io.kind() == rpc::Io::UNMAP || io.kind() == rpc::Io::READ;
+  if (last > (reaches ? served->second.blocks : served->second.kept)) {
+    rpc::Reply reply;
+    reply.set_answer(rpc::Reply::INVALID);
+    reply.set_code(static_cast<uint32_t>(Code::kOutOfRange));
+    reply.set_message("behind the end of the volume");
+    return server_->Reply(client, frame, reply);
   }
-  Ask(client, std::move(frame), io.group(), std::move(*request),
-      io.kind() == rpc::Io::READ ? "read" : "write");
+  const bool reads = io.kind() == rpc::Io::READ;
+  if (reads) server_->Expect(client, &frame, io.count() * served->second.block_pages * kPageSize);
+  Ask(client, std::move(frame), io.group(), std::move(*request), reads ? "read" : "write");
 }
 
 void Node::Impl::Ask(const Server::ClientPtr& client, Frame frame, GroupId group,
@@ -129,6 +158,9 @@ void Node::Impl::OnReply(ShardReply reply) {
   }
   const Asked asked = std::move(found->second);
   asked_.erase(found);
+  if (asked.group == kSystemGroup) {
+    return TellCatalogue(asked.client, asked.frame, asked.newer_than);
+  }
   const Nanos took = clock_.Now() - asked.since;
   (reply.data ? read_time_ : request_time_)->Observe(static_cast<uint64_t>(took));
   if (options_.slow_request != 0 && took >= options_.slow_request) NoteSlow(asked, reply, took);

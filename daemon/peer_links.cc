@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include <boost/asio/connect.hpp>
+#include <fmt/format.h>
 
 #include "base/logging.h"
 #include "client/protocol.pb.h"
@@ -22,10 +23,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kFirstRetry(50);
 constexpr milliseconds kLongestRetry(2000);
 constexpr milliseconds kHandshakeTime(2000);
-
-std::string AsString(const Uuid& uuid) {
-  return {reinterpret_cast<const char*>(uuid.bytes.data()), uuid.bytes.size()};
-}
 
 }  // namespace
 
@@ -108,12 +105,12 @@ void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
   rpc::Hello hello;
   hello.set_kind(rpc::Hello::PEER);
   hello.set_protocol(kProtocolVersion);
-  hello.set_cluster(AsString(self_.cluster));
+  hello.set_cluster(self_.cluster.AsBytes());
   hello.set_node(self_.node);
   hello.set_callee(link->node);
   hello.set_nonce(link->facts.caller_nonce);
   hello.set_feature_level(self_.feature_level);
-  hello.set_store(AsString(self_.store));
+  hello.set_store(self_.store.AsBytes());
   hello.set_iscsi(self_.iscsi);
   hello.set_http(self_.http);
   link->connection->Start({[this, link](const Frame& frame) { OnFrame(link, frame); },
@@ -149,11 +146,20 @@ void PeerLinks::OnFrame(const std::shared_ptr<Link>& link, const Frame& frame) {
   rpc::Welcome welcome;
   if (frame.type != FrameType::kWelcome || !welcome.ParseFromString(frame.header)) return;
   link->facts.callee_nonce = welcome.nonce();
-  if (welcome.node() != link->node || welcome.cluster() != AsString(self_.cluster) ||
-      !ProofIsGood(self_.secret, ProofOf::kCallee, link->facts, welcome.proof())) {
-    return Redial(link,
-                  Status::FailedPrecondition(
-                      "who answers is another node, of another cluster, or has another secret"));
+  std::string wrong;
+  if (welcome.cluster() != self_.cluster.AsBytes()) {
+    wrong = "belongs to another cluster; check the list of peers and the cluster id";
+  } else if (welcome.node() != link->node) {
+    wrong = fmt::format("is node {}; check the list of peers", welcome.node());
+  } else if (!ProofIsGood(self_.secret, ProofOf::kCallee, link->facts, welcome.proof())) {
+    wrong = "does not have this node's secret; check --secret-file on both";
+  }
+  if (!wrong.empty()) {
+    if (wrong != link->refusal) {
+      HYDRA_LOG_WARN("who answers as node {} at {} {}", link->node, link->address, wrong);
+    }
+    link->refusal = wrong;
+    return Redial(link, Status::FailedPrecondition(wrong));
   }
   rpc::Proof proof;
   proof.set_proof(MakeProof(self_.secret, ProofOf::kCaller, link->facts));

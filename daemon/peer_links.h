@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "base/uuid.h"
 #include "client/connection.h"
+#include "daemon/handshake.h"
 #include "daemon/node_core.h"
 
 namespace hydra {
@@ -29,9 +30,9 @@ struct NodeIdentity {
   Uuid cluster;
   Uuid store;
   std::string secret;
-  uint32_t feature_level = 1;
-  std::string iscsi;  // where this node serves it; empty: not at all
-  std::string http;
+  uint32_t feature_level = kFeatureLevel;
+  std::string iscsi = {};  // where this node serves it; empty: not at all
+  std::string http = {};
 };
 
 class PeerLinks {

@@ -22,10 +22,6 @@ constexpr std::chrono::seconds kGreetingTime(5);
 constexpr size_t kMaxGreeting = 256;
 constexpr FrameLimits kGreetingLimits = {.header_bytes = 1024, .payload_bytes = 0};
 
-std::string AsString(const Uuid& uuid) {
-  return {reinterpret_cast<const char*>(uuid.bytes.data()), uuid.bytes.size()};
-}
-
 }  // namespace
 
 // Someone who has not shown yet who it is.
@@ -42,7 +38,7 @@ struct Server::Client {
   std::shared_ptr<Connection> connection;
   std::string name;
   size_t requests = 0;  // not answered yet
-  size_t bytes = 0;     // their payload
+  size_t bytes = 0;     // their payload, and that of their answers
   bool paused = false;
 };
 
@@ -132,7 +128,7 @@ void Server::Greet(tcp::socket socket) {
 void Server::OnHello(const std::shared_ptr<Caller>& caller, const Frame& frame) {
   rpc::Hello hello;
   if (!hello.ParseFromString(frame.header)) return Refuse(caller->connection, "what was that?");
-  if (!hello.cluster().empty() && hello.cluster() != AsString(options_.self.cluster)) {
+  if (!hello.cluster().empty() && hello.cluster() != options_.self.cluster.AsBytes()) {
     return Refuse(
         caller->connection,
         fmt::format("this is node {} of cluster {}, not of the one that was called; check "
@@ -141,7 +137,7 @@ void Server::OnHello(const std::shared_ptr<Caller>& caller, const Frame& frame) 
   }
   rpc::Welcome welcome;
   welcome.set_protocol(std::min(hello.protocol(), kProtocolVersion));
-  welcome.set_cluster(AsString(options_.self.cluster));
+  welcome.set_cluster(options_.self.cluster.AsBytes());
   welcome.set_node(options_.self.node);
   welcome.set_feature_level(options_.self.feature_level);
   if (hello.kind() == rpc::Hello::CLIENT) {
@@ -159,8 +155,6 @@ void Server::OnHello(const std::shared_ptr<Caller>& caller, const Frame& frame) 
                   fmt::format("this is node {}, not node {}; check the list of peers",
                               options_.self.node, hello.callee()));
   }
-  const Status admitted = handlers_.admit(hello.node(), hello.store());
-  if (!admitted.ok()) return Refuse(caller->connection, std::string(admitted.message()));
   caller->facts = {options_.self.cluster, hello.node(), options_.self.node, hello.nonce(),
                    MakeNonce()};
   caller->hello = hello;
@@ -178,8 +172,10 @@ void Server::OnProof(const std::shared_ptr<Caller>& caller, const Frame& frame) 
                    caller->connection->peer(), caller->facts.caller);
     return Refuse(caller->connection, "that is not this cluster's secret; check --secret-file");
   }
+  // Only now: what a stranger says of a node's store must not be believed.
+  const Status admitted = handlers_.admit(caller->hello);
+  if (!admitted.ok()) return Refuse(caller->connection, std::string(admitted.message()));
   caller->connection->Send(FrameType::kReady, 0, rpc::Ready().SerializeAsString());
-  handlers_.proven(caller->hello);
   BecomePeer(caller);
 }
 
@@ -232,17 +228,32 @@ void Server::BecomeClient(const std::shared_ptr<Caller>& caller) {
                                  return Drop(known);
                                }
                                ++known->requests;
-                               known->bytes += frame.payload_bytes;
-                               if (known->requests >= options_.max_requests ||
-                                   known->bytes >= options_.max_request_bytes) {
-                                 known->paused = true;
-                                 known->connection->Pause();
-                               }
+                               frame.charged = frame.payload_bytes;
+                               known->bytes += frame.charged;
+                               Throttle(known);
                                handlers_.request(known, std::move(frame));
                              },
                              [this, weak = std::weak_ptr<Client>(client)](const Status&) {
                                if (const ClientPtr known = weak.lock()) Drop(known);
+                             },
+                             [this, weak = std::weak_ptr<Client>(client)] {
+                               if (const ClientPtr known = weak.lock()) Throttle(known);
                              }});
+}
+
+void Server::Expect(const ClientPtr& client, Frame* request, size_t answer_bytes) {
+  request->charged += answer_bytes;
+  client->bytes += answer_bytes;
+  Throttle(client);
+}
+
+void Server::Throttle(const ClientPtr& client) {
+  const bool enough =
+      client->requests >= options_.max_requests ||
+      client->bytes + client->connection->queued_bytes() >= options_.max_request_bytes;
+  if (enough == client->paused) return;
+  client->paused = enough;
+  enough ? client->connection->Pause() : client->connection->Resume();
 }
 
 void Server::Reply(const ClientPtr& client, const Frame& request, const rpc::Reply& reply,
@@ -250,7 +261,7 @@ void Server::Reply(const ClientPtr& client, const Frame& request, const rpc::Rep
   size_t bytes = 0;
   for (const BufferSlice& slice : payload) bytes += slice.length;
   --client->requests;
-  client->bytes -= request.payload_bytes;
+  client->bytes -= request.charged;
   if (!client->connection->Send(FrameType::kReply, request.id, reply.SerializeAsString(),
                                 std::move(payload), static_cast<uint32_t>(bytes))) {
     // It does not read its answers: better gone than a queue without end.
@@ -258,11 +269,7 @@ void Server::Reply(const ClientPtr& client, const Frame& request, const rpc::Rep
     Drop(client);
     return;
   }
-  if (client->paused && client->requests < options_.max_requests &&
-      client->bytes < options_.max_request_bytes) {
-    client->paused = false;
-    client->connection->Resume();
-  }
+  Throttle(client);
 }
 
 void Server::Drop(const ClientPtr& client) { clients_.remove(client); }

@@ -26,7 +26,8 @@ class Server {
     std::string listen;  // host:port
     NodeIdentity self;
     size_t max_clients = 1024;
-    // Per client: beyond these nothing more is read from it until something was answered.
+    // Per client: beyond these nothing more is read from it until something was answered. Bytes are
+    // those of requests, of the answers expected, and of answers that it has not taken yet.
     size_t max_requests = 1024;
     size_t max_request_bytes = 32u << 20;
     // Memory for payload, apart from each other so that clients cannot keep peers from talking.
@@ -36,10 +37,8 @@ class Server {
   struct Client;
   using ClientPtr = std::shared_ptr<Client>;
   struct Handlers {
-    // Whether to talk to a peer on that store; if not, why.
-    std::function<Status(NodeId node, const std::string& store)> admit;
-    // A peer that was admitted and knows the secret: what it said of itself can be believed.
-    std::function<void(const rpc::Hello& hello)> proven;
+    // Whether to talk to a peer that says this of itself, and knows the secret; if not, why.
+    std::function<Status(const rpc::Hello& hello)> admit;
     std::function<void(PeerMessage message)> peer;
     std::function<void(const ClientPtr& client, Frame frame)> request;
   };
@@ -48,6 +47,8 @@ class Server {
   ~Server();
 
   Status Listen();
+  // Counts the answer that will be given against the client, until it has taken it.
+  void Expect(const ClientPtr& client, Frame* request, size_t answer_bytes);
   // Every request is answered once, unless its client is gone.
   void Reply(const ClientPtr& client, const Frame& request, const rpc::Reply& reply,
              std::vector<BufferSlice> payload = {});
@@ -66,6 +67,7 @@ class Server {
   void Refuse(const std::shared_ptr<Connection>& connection, const std::string& why);
   void BecomePeer(const std::shared_ptr<Caller>& caller);
   void BecomeClient(const std::shared_ptr<Caller>& caller);
+  void Throttle(const ClientPtr& client);
   void Drop(const ClientPtr& client);
 
   boost::asio::io_context* const io_;

@@ -133,8 +133,11 @@ class Shard {
     Nanos lease = 0;
     paxos::ReplicaOptions replica;  // group, self and seed are filled in
     uint64_t seed = 0;
-    size_t max_waiting = 4096;         // client requests held here
-    size_t catch_up_bytes = 1u << 20;  // per answer
+    size_t max_waiting = 4096;  // client requests held here
+    // Per answer. Entries are read on the node's thread, a device read each: few enough that nobody
+    // waits long.
+    size_t catch_up_bytes = 256u << 10;
+    size_t catch_up_entries = 16;
     size_t install_chunk_bytes = 256u << 10;
   };
 
@@ -160,7 +163,10 @@ class Shard {
   void Abandon(Nanos now, ShardOutput* out);
 
   // --- To look at. ------------------------------------------------------------------------------
-  paxos::Replica& replica() { return *replica_; }
+  paxos::Replica& replica() {
+    touched_ = true;
+    return *replica_;
+  }
   const paxos::Replica& replica() const { return *replica_; }
   const GroupState& state() const { return state_; }
   const ReplicaIdentity& identity() const { return identity_; }
@@ -213,6 +219,7 @@ class Shard {
   void InstallStep(Nanos now);
   void InstallStepDone(Nanos now);
   bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
+  bool PayloadIsGood(const EntryBody& body) const;
   bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
   void Send(const paxos::MemberId& to, paxos::MessageBody body);
 
@@ -230,7 +237,7 @@ class Shard {
   void Merge(const Buffer& blocks, ShardRequest* request) const;
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
-  bool MajorityHasSpace(Nanos now) const;
+  Status CheckSpace(Nanos now) const;
   void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);
@@ -254,6 +261,7 @@ class Shard {
   ShardOutput out_;
   paxos::Output core_;
   Nanos now_ = 0;
+  bool touched_ = true;  // something came in since the last Pump
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet

@@ -101,6 +101,7 @@ void Shard::Abandon(Nanos now, ShardOutput* out) {
 // --- Mutations ----------------------------------------------------------------------------------
 
 void Shard::Submit(ShardRequest request, Nanos now) {
+  touched_ = true;
   now_ = std::max(now_, now);
   if (request.kind == ShardRequest::Kind::kReadLocal) {
     if (!serves_local() || reading_.size() >= options_.max_waiting) {
@@ -231,14 +232,24 @@ bool Shard::SeenAllows(const ShardRequest& request) {
 }
 
 // What a majority cannot store must not be proposed: it would stand in the way of everything behind
-// it, the deletes that make room included.
-bool Shard::MajorityHasSpace(Nanos now) const {
+// it, the deletes that make room included. A peer that is silent is not full: who asks may ask
+// again.
+Status Shard::CheckSpace(Nanos now) const {
   const paxos::Config& config = replica_->config();
-  uint32_t bits = 0;
+  uint32_t space = 0;
+  uint32_t silent = 0;
   for (size_t i = 0; i < config.members().size(); ++i) {
-    if (leases_->HasSpace(config.members()[i].id.node, now)) bits |= 1u << i;
+    const NodeId node = config.members()[i].id.node;
+    if (leases_->HasSpace(node, now)) {
+      space |= 1u << i;
+    } else if (!leases_->Alive(node, now)) {
+      silent |= 1u << i;
+    }
   }
-  return config.IsMajority(bits);
+  if (config.IsMajority(space)) return Status::Ok();
+  if (config.IsMajority(space | silent)) return Status::Busy("no majority is heard of just now");
+  return Status::NoSpace(
+      "no majority of the group's stores has space for more data: unmap blocks, or add capacity");
 }
 
 void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
@@ -249,11 +260,16 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
     AnswerId(request.id, refusal, std::move(repeat));
     return;
   }
-  if (request.op.PayloadPages() > 0 && !MajorityHasSpace(now)) {
-    HYDRA_PROBE("space: a write is refused before it is proposed");
-    return Answer(request, ShardAnswer::kNoSpace,
-                  Status::NoSpace("no majority of the group's stores has space for more data: "
-                                  "unmap blocks, or add capacity"));
+  if (request.op.PayloadPages() > 0) {
+    const Status space = CheckSpace(now);
+    if (space.code() == Code::kBusy) {
+      HYDRA_PROBE("space: a write is put off while peers are silent");
+      return Answer(request, ShardAnswer::kBusy);
+    }
+    if (!space.ok()) {
+      HYDRA_PROBE("space: a write is refused before it is proposed");
+      return Answer(request, ShardAnswer::kNoSpace, space);
+    }
   }
   if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {
     return Answer(request, ShardAnswer::kBusy);
@@ -480,6 +496,7 @@ void Shard::ServeReads(Nanos now) {
 }
 
 void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
+  touched_ = true;
   now_ = std::max(now_, now);
   auto result = engine_->FinishRead(std::move(job));
   const auto resolving = resolving_.find(ticket);

@@ -7,6 +7,7 @@
 #include "base/coding.h"
 #include "base/logging.h"
 #include "base/probe.h"
+#include "blockstore/payload.h"
 #include "daemon/shard.h"
 #include "daemon/shard_install.h"
 
@@ -17,8 +18,7 @@ void Shard::Send(const paxos::MemberId& to, paxos::MessageBody body) {
       {options_.group, replica_->options().self, to, leases_->boot(), std::move(body)});
 }
 
-// Whether the body is the entry that the core is told it is. (Payload against its checksums is the
-// engine's business.)
+// Whether the body is the entry that the core is told it is, with the payload that belongs to it.
 bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
                        Instance instance) const {
   if (meta.kind == paxos::EntryKind::kNoop) {
@@ -31,7 +31,23 @@ bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
   if (!ValidateEntry(entry, block_pages_).ok()) return false;
   const auto actual = MetaOf(entry, instance);
   if (!actual.ok() || actual->kind != meta.kind || actual->digest != meta.digest) return false;
+  if (!PayloadIsGood(*static_cast<const EntryBody*>(body.get()))) return false;
   return meta.kind != paxos::EntryKind::kConfig || (meta.config && *actual->config == *meta.config);
+}
+
+// What was damaged on its way is dropped here: the engine would refuse it when the core counts on
+// it already.
+bool Shard::PayloadIsGood(const EntryBody& body) const {
+  const uint64_t bytes = uint64_t{body.entry.PayloadPages()} * kPageSize;
+  if (!CheckSlices(body.payload, bytes).ok()) return false;
+  PayloadWalk walk(body.payload);
+  for (const Operation& op : body.entry.operations) {
+    if (op.kind != OpKind::kWrite) continue;
+    for (const uint32_t crc : op.crcs) {
+      if (walk.Next(size_t{block_pages_} * kPageSize) != crc) return false;
+    }
+  }
+  return true;
 }
 
 // The same where only the digest is known: equal digests mean equal entries.
@@ -56,6 +72,7 @@ void Shard::Serve(const paxos::ServeCatchUp& serve) {
   const Instance end =
       std::min<Instance>(info->stable, serve.request.from + serve.request.held.size() - 1);
   for (Instance i = serve.request.from; i <= end && i > info->truncated; ++i) {
+    if (reply.entries.size() >= options_.catch_up_entries) break;
     const paxos::CatchUp::Held& held = serve.request.held[i - serve.request.from];
     const auto record = engine_->ReadLogRecord(options_.group, i);
     if (!record.ok()) break;  // truncated meanwhile, rotten, or not durable yet

@@ -62,6 +62,8 @@ Status Malformed(uint32_t offset, std::string_view what) {
   return Status::Corruption(fmt::format("record at offset {}: {}", offset, what));
 }
 
+}  // namespace
+
 bool ReadString(Decoder* in, std::string* out) {
   uint64_t length = 0;
   ByteSpan bytes;
@@ -71,8 +73,6 @@ bool ReadString(Decoder* in, std::string* out) {
   out->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return true;
 }
-
-}  // namespace
 
 // --- Section 2 -------------------------------------------------------------------------------
 

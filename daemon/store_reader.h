@@ -19,6 +19,10 @@
 #include "base/status.h"
 #include "base/uuid.h"
 
+namespace hydra {
+class Decoder;
+}  // namespace hydra
+
 namespace hydra::store_reader {
 
 using ByteSpan = std::span<const uint8_t>;
@@ -35,6 +39,9 @@ inline constexpr uint32_t kRecordHeadBytes = 8;
 inline constexpr uint32_t kNodeGroup = 0xFFFFFFFF;    // owns the map's node rows
 inline constexpr uint64_t kMaxOperations = 1u << 16;  // a version has 16 bits for the index
 inline constexpr uint64_t kMaxIdentityBytes = 4096;
+
+// A string with its length before it; false if the bytes end within.
+bool ReadString(Decoder* in, std::string* out);
 
 // --- Section 2 -------------------------------------------------------------------------------
 

@@ -27,16 +27,6 @@ constexpr uint8_t kMetaWithInstall = 2;
 
 Status BadRow(std::string_view what) { return Status::Corruption(std::string(what)); }
 
-bool ReadString(Decoder* in, std::string* out) {
-  uint64_t length = 0;
-  ByteSpan bytes;
-  if (!in->Varint64(&length) || length > in->remaining() || !in->Bytes(length, &bytes)) {
-    return false;
-  }
-  out->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return true;
-}
-
 // Bytes behind the tag; -1 for a tag that does not exist.
 int KeyTail(uint32_t group, char tag) {
   if (group == kNodeGroup) {
@@ -119,7 +109,7 @@ Result<BlockKind> ParseVersionRow(std::string_view value) {
 namespace {
 
 // What a meta row of version 2 ends with.
-bool ReadInstall(Decoder* in, MetaRow* row) {
+bool ReadInstallState(Decoder* in, MetaRow* row) {
   uint8_t flags = 0;
   if (!in->Varint64(&row->mixed_until) || !in->U8(&row->install_mode) || row->install_mode > 2) {
     return false;
@@ -174,7 +164,7 @@ Result<MetaRow> ParseMetaRow(std::string_view value) {
     in.Varint32(&entry.batch_page);
     in.Varint32(&entry.record_offset);
   }
-  if (version == kMetaWithInstall && !ReadInstall(&in, &row)) {
+  if (version == kMetaWithInstall && !ReadInstallState(&in, &row)) {
     return BadRow("a meta row whose install makes no sense");
   }
   if (!in.ok() || in.remaining() != 0) return BadRow("a meta row of the wrong length");

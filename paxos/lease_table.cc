@@ -13,7 +13,7 @@ namespace {
 // If each clock runs within kDriftPercent of true time, `lease` of the grantor's clock lasts at
 // least lease / 1.1, and `x` of the holder's clock at most x / 0.9: usable is lease * 0.9 / 1.1.
 Nanos Usable(Nanos lease) {
-  if (HYDRA_SABOTAGE(kLeaseIgnoresDrift)) return lease * 2;
+  if (HYDRA_SABOTAGE(kLeaseIgnoresDrift)) return lease;
   return lease * (100 - LeaseTable::kDriftPercent) / (100 + LeaseTable::kDriftPercent);
 }
 
@@ -91,7 +91,9 @@ bool LeaseTable::IsCurrent(Peer* peer, const Heartbeat& in) {
       peer->next_due = 0;  // its answer will tell
       return false;
     }
+    // (The second line of defence against recovery that loses the end of the log.)
     if (in.store == peer->store && in.durable_batch < peer->durable_batch &&
+        !HYDRA_SABOTAGE(kTreatRotAsTorn) &&
         std::find(rolled_back_.begin(), rolled_back_.end(), in.from) == rolled_back_.end()) {
       HYDRA_PROBE("lease: a peer's store went back in time");
       rolled_back_.push_back(in.from);
@@ -122,7 +124,7 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now,
   reply.full = full_;
   if (!grant) {
     // Granted only to the process that is known as the peer's: replicas rely on that.
-  } else if (!Quiet(now) || HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
+  } else if (!Quiet(now)) {
     reply.lease = std::min({in.lease, options_.lease, longest_grant_});
     Grant(peer, in.boot, now + reply.lease);
   } else {

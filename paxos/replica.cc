@@ -115,7 +115,7 @@ void Replica::Send(const MemberId& to, MessageBody body) {
 }
 
 // The one way out for what asserts a promise: behind every record queued so far. (Acceptances
-// leave in FlushAccepted, which OnPersisted fills.)
+// leave in FlushAccepted, which Persisted fills, and On(Accept) with what was durable before.)
 void Replica::SayWhenDurable(const MemberId& to, MessageBody body) {
   if (pending_.empty() || HYDRA_SABOTAGE(kAckBeforeFlush)) {
     Send(to, std::move(body));
@@ -282,7 +282,7 @@ void Replica::Tick(Nanos now) {
       }
       break;
     case Mode::kPreVoting:
-      if (now >= phase_deadline_) StepDown(now, false);
+      if (now >= phase_deadline_) EndPreVote(now);
       break;
     case Mode::kPreparing:
     case Mode::kRecovering:
@@ -324,7 +324,18 @@ void Replica::Tick(Nanos now) {
 
 void Replica::Step(Message message, Nanos now) {
   now_ = std::max(now_, now);
-  if (message.group != options_.group || message.to != options_.self) return;
+  if (message.group != options_.group || message.to.node != options_.self.node) return;
+  if (message.to.incarnation > options_.self.incarnation) {
+    // The place was given to a successor, which this replica can become when it learns of that.
+    // Nobody speaks to it as itself any more.
+    HYDRA_PROBE("config: a message for a later incarnation of this node");
+    const auto* accept = std::get_if<Accept>(&message.body);
+    const auto* beat = std::get_if<Beat>(&message.body);
+    const Instance commit = accept != nullptr ? accept->commit : beat != nullptr ? beat->commit : 0;
+    if (commit > commit_) catch_up_from_ = message.from;
+    commit_heard_ = std::max(commit_heard_, commit);
+  }
+  if (message.to != options_.self) return;
   std::visit([&](const auto& body) { On(body, message, now_); }, message.body);
 }
 

@@ -132,7 +132,7 @@ enum class Mode : uint8_t { kFollower, kPreVoting, kPreparing, kRecovering, kMas
 // much is refused or dropped, as the protocol allows. Time comes with the inputs.
 //
 // Durable before said: everything that asserts a promise or an acceptance leaves through
-// SayWhenDurable or OnPersisted, and nowhere else.
+// SayWhenDurable or FlushAccepted, and nowhere else (docs/consensus.md, 2).
 class Replica {
  public:
   // `leases` is the node's and outlives the replica.
@@ -278,6 +278,8 @@ class Replica {
   void MovePromise(const Ballot& ballot, Nanos now);
   Promise MakePromise(const Ballot& ballot, Instance from) const;
   void CheckPromises(Nanos now);
+  bool HavePreVotes(const Config& config) const;
+  void EndPreVote(Nanos now);
   bool HavePromiseQuorum() const;
   // Configurations that may be chosen above what is known: of each instance's best entry.
   template <typename F>
@@ -368,6 +370,7 @@ class Replica {
   // Candidate.
   Ballot ballot_;
   std::set<MemberId> pre_votes_;
+  bool pre_vote_refused_ = false;
   std::map<MemberId, PromiseInfo> promises_;
   bool self_promised_ = false;
   Nanos phase_deadline_ = 0;

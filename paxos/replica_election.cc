@@ -34,6 +34,7 @@ void Replica::StartPreVote(Nanos now) {
   }
   phase_deadline_ = now + options_.election_timeout;
   pre_votes_ = {options_.self};
+  pre_vote_refused_ = false;
   if (config_.majority() == 1) {
     StartPrepare(now, {});
     return;
@@ -56,19 +57,36 @@ void Replica::On(const PreVote& m, const Message& in, Nanos now) {
 
 void Replica::On(const PreVoteReply& m, const Message& in, Nanos now) {
   highest_round_ = std::max(highest_round_, m.promised.round);
-  if (mode_ != Mode::kPreVoting || m.ballot != ballot_ || !m.granted) return;
+  if (mode_ != Mode::kPreVoting || m.ballot != ballot_) return;
+  if (!m.granted) {
+    pre_vote_refused_ = true;
+    return;
+  }
   pre_votes_.insert(in.from);
-  const auto majority = [&](const Config& config) {
-    uint32_t bits = 0;
-    for (const MemberId& id : pre_votes_) {
-      const int index = config.IndexOf(id);
-      if (index >= 0) bits |= 1u << index;
-    }
-    return config.IsMajority(bits);
-  };
-  // A configuration above may be in force already; promises will tell.
+  if (HavePreVotes(config_)) StartPrepare(now, {});
+}
+
+bool Replica::HavePreVotes(const Config& config) const {
+  uint32_t bits = 0;
+  for (const MemberId& id : pre_votes_) {
+    const int index = config.IndexOf(id);
+    if (index >= 0) bits |= 1u << index;
+  }
+  return config.IsMajority(bits);
+}
+
+// A configuration above may be in force already; promises will tell. Only if nobody objects:
+// whoever does may be about to elect another, and three who displace each other elect none.
+void Replica::EndPreVote(Nanos now) {
   const std::vector<Config> open = OpenConfigs();
-  if (majority(config_) || std::any_of(open.begin(), open.end(), majority)) StartPrepare(now, {});
+  const bool above = std::any_of(open.begin(), open.end(),
+                                 [this](const Config& config) { return HavePreVotes(config); });
+  if (above && !pre_vote_refused_) {
+    HYDRA_PROBE("election: pre-votes of an open configuration alone");
+    StartPrepare(now, {});
+  } else {
+    StepDown(now, false);
+  }
 }
 
 void Replica::StartPrepare(Nanos now, const Ballot& released) {
@@ -89,12 +107,7 @@ void Replica::StartPrepare(Nanos now, const Ballot& released) {
   // The ballot must never be used by a later life of this node: durable before it is said.
   AppendHardState();
   for (const MemberId& id : Others()) {
-    Prepare prepare{ballot_, commit_ + 1, config_.instance(), released_};
-    if (HYDRA_SABOTAGE(kSkipBallotPersist)) {
-      Send(id, std::move(prepare));
-    } else {
-      SayWhenDurable(id, std::move(prepare));
-    }
+    SayWhenDurable(id, Prepare{ballot_, commit_ + 1, config_.instance(), released_});
   }
 }
 
@@ -128,7 +141,7 @@ void Replica::MovePromise(const Ballot& ballot, Nanos now) {
 void Replica::On(const Prepare& m, const Message& in, Nanos now) {
   if (suspect_ || m.ballot.node != in.from.node) return;
   // A node that restarted may have granted a lease that it does not remember.
-  if (leases_->Quiet(now) && !HYDRA_SABOTAGE(kLeaseIgnoresRestart)) {
+  if (leases_->Quiet(now)) {
     HYDRA_PROBE("election: a restarted node stays silent");
     return;
   }
@@ -165,7 +178,6 @@ Promise Replica::MakePromise(const Ballot& ballot, Instance from) const {
   for (Instance i = std::max(from, commit_ + 1); i <= last(); ++i) {
     const Slot* slot = Find(i);
     if (slot->ballot == Ballot{}) continue;
-    if (slot->faulty && HYDRA_SABOTAGE(kDenyFaultyEntry)) continue;
     promise.entries.push_back({i, slot->ballot, slot->meta, slot->faulty});
   }
   return promise;

@@ -251,6 +251,10 @@ void Replica::MaybeFinishHandOver(Nanos now) {
   // Reads that wait for a round are refused by stepping down; a lease read was answered at once.
   FlushProposals();
   Send(hand_over_to_, TakeOver{ballot_});
+  if (HYDRA_SABOTAGE(kHandoverKeepsLease)) {
+    handing_over_ = false;
+    return;
+  }
   StepDown(now, true);
 }
 
@@ -344,7 +348,8 @@ void Replica::LearnCommit(const Ballot& ballot, Instance commit, const MemberId&
 
 void Replica::RequestCatchUp(const MemberId& from, Nanos now) {
   catch_up_due_ = now + options_.catch_up_retry;
-  if (install_.active || commit_heard_ <= commit_) return;
+  if (install_.active && !HYDRA_SABOTAGE(kInstallNotExclusive)) return;
+  if (commit_heard_ <= commit_) return;
   if (commit_ - applied_ >= options_.apply_backlog) return;
   MemberId to = from;
   if (to.node == 0 && catch_up_tries_ == 0) to = catch_up_from_;
@@ -378,7 +383,7 @@ void Replica::On(const CatchUp& m, const Message& in, Nanos) {
 void Replica::On(const CatchUpReply& m, const Message& in, Nanos now) {
   catch_up_out_ = false;
   commit_heard_ = std::max(commit_heard_, m.commit);
-  if (install_.active) return;
+  if (install_.active && !HYDRA_SABOTAGE(kInstallNotExclusive)) return;
   if (m.truncated > commit_) {
     BeginInstall(in.from, now);
     return;

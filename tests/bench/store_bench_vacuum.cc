@@ -16,7 +16,7 @@ namespace hydra::bench {
 namespace {
 
 constexpr double kLiveShare = 0.70;
-constexpr uint32_t kDepth = 64;
+constexpr uint32_t kWritesAhead = 64;
 constexpr unsigned kHotWritePercent = 90;
 constexpr uint64_t kHotBlocksPerTen = 1;
 
@@ -49,7 +49,7 @@ Status WriteBlocks(uint64_t entries, const std::string& segments, std::function<
                    VacuumRun* run) {
   Workload workload;
   workload.entries = entries;
-  workload.depth = kDepth;
+  workload.depth = kWritesAhead;
   workload.next_lba = std::move(next);
   workload.tick = [&] {
     run->peak_stats = std::max(run->peak_stats, run->driver->engine().Stats().space_bytes);

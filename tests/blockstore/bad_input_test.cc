@@ -482,12 +482,17 @@ TEST_F(BadCall, TruncatingWhatIsNotStable) {
   ASSERT_OK(store_.Write(1, 0));
   ASSERT_OK(store_.Apply(1));
   EXPECT_CODE(store_->TruncateLog(1, 2, 1001), Code::kFailedPrecondition) << "not yet durable";
+  ASSERT_OK(store_.Flush());
+  EXPECT_CODE(store_->TruncateLog(1, 2, 1002), Code::kFailedPrecondition) << "not in a checkpoint";
+  ASSERT_OK(store_.Checkpoint());
+  EXPECT_OK(store_.Truncate(1, 2));
 }
 
 TEST_F(BadCall, LogEntriesThatAreNotThere) {
   EXPECT_CODE(store_->ReadLogEntry(1, 0).status(), Code::kNotFound);
   EXPECT_CODE(store_->ReadLogEntry(1, 2).status(), Code::kNotFound);
   EXPECT_TRUE(store_->LogEntries(1, 5, 2).empty());
+  ASSERT_OK(store_.Checkpoint());
   ASSERT_OK(store_.Truncate(1, 1));
   ASSERT_OK(store_.Flush());
   EXPECT_CODE(store_->ReadLogEntry(1, 1).status(), Code::kNotFound);

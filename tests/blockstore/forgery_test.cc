@@ -18,10 +18,10 @@ namespace hydra::test {
 namespace {
 
 constexpr uint64_t kSegmentBytes = 256 * 1024;
-constexpr uint32_t kSegmentPages = kSegmentBytes / kPageSize;
+constexpr uint32_t kPagesOfSegment = kSegmentBytes / kPageSize;
 constexpr uint64_t kPiece = 8;  // pages per write
 
-Store::Options SmallOptions(uint64_t seed) {
+Store::Options OptionsOf(uint64_t seed) {
   Store::Options options;
   options.disk.seed = seed;
   options.segment_bytes = kSegmentBytes;
@@ -71,7 +71,7 @@ void ExpectWhole(Store* store) {
 }
 
 TEST(Forgery, ACopyOfTheStoreInItselfIsOnlyData) {
-  Store store(SmallOptions(1));
+  Store store(OptionsOf(1));
   ASSERT_NO_FATAL_FAILURE(StartWithData(&store));
   ASSERT_OK(CopySegmentsIntoVolume(&store, 1000));
   ASSERT_OK(CopySegmentsIntoVolume(&store, 5000));  // and a copy of the copy
@@ -80,14 +80,14 @@ TEST(Forgery, ACopyOfTheStoreInItselfIsOnlyData) {
 }
 
 TEST(Forgery, ACopyIsOnlyDataWhereverPowerFails) {
-  Store whole(SmallOptions(1));
+  Store whole(OptionsOf(1));
   ASSERT_NO_FATAL_FAILURE(StartWithData(&whole));
   const uint64_t before = whole.disk().io_count();
   ASSERT_OK(CopySegmentsIntoVolume(&whole, 1000));
   const uint64_t ios = whole.disk().io_count() - before;
   for (uint64_t n = 1; n <= ios; ++n) {
     SCOPED_TRACE(fmt::format("power fails at I/O {} of {}", n, ios));
-    Store store(SmallOptions(n));
+    Store store(OptionsOf(n));
     ASSERT_NO_FATAL_FAILURE(StartWithData(&store));
     store.disk().CutPowerAfter(n);
     ASSERT_FALSE(CopySegmentsIntoVolume(&store, 1000).ok());
@@ -102,7 +102,7 @@ Status WriteAtSamePages(Store* store, const std::string& old_segment, unsigned b
   for (unsigned i = 0; i < batches; ++i) {
     const FoundBatch last = store->Batches().back();
     uint32_t next = last.header.page + last.header.pages();
-    if (next + 2 + kPiece >= kSegmentPages) next = kFirstBatchPage;  // it goes to a new segment
+    if (next + 2 + kPiece >= kPagesOfSegment) next = kFirstBatchPage;  // it goes to a new segment
     // One header page, then the payload.
     HYDRA_RETURN_IF_ERROR(
         store->WriteBytes(1, 2000 + i * kPiece, Pages(old_segment, next + 1, kPiece)));
@@ -115,7 +115,7 @@ Status WriteAtSamePages(Store* store, const std::string& old_segment, unsigned b
 TEST(Forgery, HeadersCopiedToTheSamePageOfAnotherSegmentAreOnlyData) {
   for (unsigned batches = 1; batches <= 12; ++batches) {
     SCOPED_TRACE(fmt::format("{} batches of copies", batches));
-    Store store(SmallOptions(batches));
+    Store store(OptionsOf(batches));
     ASSERT_NO_FATAL_FAILURE(StartWithData(&store));
     for (Lba lba = 100; store.SegmentPaths().size() < 2 && lba < 1000; ++lba) {
       ASSERT_OK(store.Write(1, lba));  // many headers, one page apart
@@ -135,7 +135,7 @@ TEST(Forgery, HeadersCopiedToTheSamePageOfAnotherSegmentAreOnlyData) {
 // With a rotten header in front of it, the copies lie exactly where the search for a successor
 // looks. They must not end the gap.
 TEST(Forgery, TheSearchForASuccessorIsNotFooled) {
-  Store store(SmallOptions(1));
+  Store store(OptionsOf(1));
   ASSERT_NO_FATAL_FAILURE(StartWithData(&store));
   ASSERT_OK(store.Checkpoint());
   const std::string segment = store.ReadFile(store.SegmentPaths().back());
@@ -154,7 +154,7 @@ TEST(Forgery, TheSearchForASuccessorIsNotFooled) {
 
 // Files are recycled: what an earlier life left in them is as foreign as user data.
 TEST(Forgery, LeftoversOfARecycledFileAreNotFound) {
-  Store::Options options = SmallOptions(7);
+  Store::Options options = OptionsOf(7);
   options.engine.capacity_bytes = 10 * kSegmentBytes;
   Store store(options);
   store.MustStart();

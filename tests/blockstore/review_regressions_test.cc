@@ -10,7 +10,7 @@
 namespace hydra::test {
 namespace {
 
-constexpr Ballot kSecondBallot{2, 1};
+constexpr Ballot kNextBallot{2, 1};
 
 // The batches of the log lane that carry records, by number.
 std::vector<FoundBatch> WrittenBatches(Store* store) {
@@ -31,11 +31,11 @@ TEST(ReviewRegression, AStableMarkBehindAGapNeverAppliesAnOlderBallot) {
   const Proposal* chosen = store.model().NewProposal(group, {WriteOp(5, 1)});
   ASSERT_OK(store.Accept(1, 1, kFirstBallot, old_value));
   ASSERT_OK(store.Flush());
-  ASSERT_OK(store.Accept(1, 1, kSecondBallot, chosen));
+  ASSERT_OK(store.Accept(1, 1, kNextBallot, chosen));
   ASSERT_OK(store.Flush());
   const FoundBatch second = WrittenBatches(&store).back();
-  ASSERT_OK(store->Apply(1, 1, kSecondBallot));
-  ASSERT_OK(store.Accept(1, 2, kSecondBallot, store.model().NewProposal(group, {WriteOp(6, 1)})));
+  ASSERT_OK(store->Apply(1, 1, kNextBallot));
+  ASSERT_OK(store.Accept(1, 2, kNextBallot, store.model().NewProposal(group, {WriteOp(6, 1)})));
   ASSERT_OK(store.Flush());
   store.Crash();
   store.disk().FlipBit(second.path, second.offset() + 100, 3);

@@ -27,7 +27,7 @@ enum class Death {
 
 enum class Place { kBeforeCheckpoint, kAfterCheckpoint, kThirdLast, kSecondLast, kLast };
 
-constexpr uint64_t kBlocks = 12;
+constexpr uint64_t kBlocksWritten = 12;
 
 // Two groups, one block per batch; a checkpoint in the middle; the last entry of group 2 accepted,
 // but not applied.
@@ -39,13 +39,13 @@ std::unique_ptr<Store> BuildStore(Death death) {
   store->MustStart();
   EXPECT_TRUE(store->CreateGroup(2, 1).ok());
   EXPECT_TRUE(store->Flush().ok());
-  for (uint64_t b = 0; b < kBlocks; ++b) {
+  for (uint64_t b = 0; b < kBlocksWritten; ++b) {
     const GroupId group = 1 + b % 2;
     EXPECT_TRUE(store->Write(group, b).ok());
     EXPECT_TRUE(store->Flush().ok());
-    if (b == kBlocks - 1) break;
+    if (b == kBlocksWritten - 1) break;
     EXPECT_TRUE(store->Apply(group).ok());
-    if (b == kBlocks / 2) {
+    if (b == kBlocksWritten / 2) {
       EXPECT_TRUE(store->SaveHardState(1, {5, 1}, "promise").ok());
       EXPECT_TRUE(store->Flush().ok());
       EXPECT_TRUE(store->Checkpoint().ok());
@@ -80,10 +80,10 @@ FoundBatch BatchOfBlock(Store* store, uint64_t b) {
 uint64_t BlockAt(Place place) {
   switch (place) {
     case Place::kBeforeCheckpoint: return 3;
-    case Place::kAfterCheckpoint: return kBlocks / 2 + 2;
-    case Place::kThirdLast: return kBlocks - 3;
-    case Place::kSecondLast: return kBlocks - 2;
-    case Place::kLast: return kBlocks - 1;
+    case Place::kAfterCheckpoint: return kBlocksWritten / 2 + 2;
+    case Place::kThirdLast: return kBlocksWritten - 3;
+    case Place::kSecondLast: return kBlocksWritten - 2;
+    case Place::kLast: return kBlocksWritten - 1;
   }
   return 0;
 }
@@ -134,7 +134,7 @@ void LookAtBlocks(Store* store, const GroupInfo& info, Findings* found) {
     return;
   }
   group.blocks = StoreModel::Replay(group, info.applied);
-  for (Lba lba = 0; lba < kBlocks; ++lba) {
+  for (Lba lba = 0; lba < kBlocksWritten; ++lba) {
     const Result<ReadResult> read = (*store)->Read(info.group, lba, 1);
     if (read.ok()) {
       found->problems += StoreModel::CompareRead(group, lba, *read);

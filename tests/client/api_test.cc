@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "client/hydra.h"
+#include "client/protocol.pb.h"
 #include "tests/client/fake_cluster.h"
 #include "tests/support/gtest_status.h"
 

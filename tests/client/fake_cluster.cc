@@ -4,13 +4,22 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <set>
+#include <thread>
 
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "client/connection.h"
 #include "client/layout.h"
+#include "client/protocol.pb.h"
 
 namespace hydra::test {
 namespace {
@@ -24,7 +33,62 @@ size_t Pages(size_t bytes) { return (bytes + kPageSize - 1) / kPageSize * kPageS
 
 }  // namespace
 
-FakeCluster::FakeCluster(unsigned nodes) : work_(context_.get_executor()) {
+struct FakeCluster::Impl {
+  explicit Impl(unsigned nodes);
+  ~Impl();
+
+  void AddVolume(const std::string& name, uint64_t bytes, uint32_t block_bytes, uint32_t shards);
+  void ExpireSessions();
+  void StopNode(uint32_t id);
+
+  struct Outcome {
+    rpc::Reply::Answer answer = rpc::Reply::DONE;
+    uint64_t version = 0;
+  };
+  struct Session {
+    uint64_t lowest = 1;
+    std::map<uint64_t, Outcome> outcomes;
+  };
+  struct Group {
+    uint32_t master = 1;
+    uint32_t block_bytes = 4096;
+    uint64_t commit = 1;
+    std::map<uint64_t, std::string> blocks;
+    std::map<uint64_t, Session> sessions;
+  };
+  struct Node {
+    uint32_t id = 0;
+    uint16_t port = 0;
+    std::unique_ptr<boost::asio::ip::tcp::acceptor> acceptor;
+    std::set<std::shared_ptr<Connection>> connections;
+  };
+
+  void Listen(Node* node);
+  void Accept(Node* node);
+  void OnFrame(Node* node, const std::shared_ptr<Connection>& connection, const Frame& frame);
+  void OnRequest(Node* node, const std::shared_ptr<Connection>& connection, const Frame& frame);
+  rpc::Reply Execute(const Node& node, const rpc::Request& request, const Frame& frame,
+                     std::string* payload);
+  rpc::Reply ExecuteIo(const Node& node, const rpc::Io& io, const Frame& frame,
+                       std::string* payload);
+  Outcome Mutate(Group* group, const rpc::Io& io, const Frame& frame);
+  rpc::Reply Read(const Group& group, const rpc::Io& io, std::string* payload);
+  void Reply(const std::shared_ptr<Connection>& connection, uint64_t id, const rpc::Reply& reply,
+             std::string payload);
+  rpc::Reply Admin(const rpc::Request& request);
+
+  boost::asio::io_context context_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::string> addresses_;
+  rpc::Catalogue catalogue_;
+  std::map<uint32_t, Group> groups_;
+  Chooser chooser_;
+  Counts counts_;
+  std::thread thread_;
+};
+
+FakeCluster::Impl::Impl(unsigned nodes) : work_(context_.get_executor()) {
   catalogue_.set_version(1);
   catalogue_.set_cluster(kClusterId);
   catalogue_.set_next_group(1);
@@ -42,22 +106,22 @@ FakeCluster::FakeCluster(unsigned nodes) : work_(context_.get_executor()) {
   thread_ = std::thread([this] { context_.run(); });
 }
 
-FakeCluster::~FakeCluster() {
-  Do([&] {
+FakeCluster::Impl::~Impl() {
+  asio::post(context_, [this] {
     for (const auto& node : nodes_) StopNode(node->id);
+    context_.stop();
   });
-  context_.stop();
   thread_.join();
 }
 
-void FakeCluster::Listen(Node* node) {
+void FakeCluster::Impl::Listen(Node* node) {
   const tcp::endpoint endpoint(asio::ip::address_v4::loopback(), node->port);
   node->acceptor = std::make_unique<tcp::acceptor>(context_, endpoint, true);
   node->port = node->acceptor->local_endpoint().port();
   Accept(node);
 }
 
-void FakeCluster::Accept(Node* node) {
+void FakeCluster::Impl::Accept(Node* node) {
   node->acceptor->async_accept(
       [this, node](const boost::system::error_code& error, tcp::socket socket) {
         if (error) return;
@@ -74,17 +138,15 @@ void FakeCluster::Accept(Node* node) {
       });
 }
 
-void FakeCluster::StopNode(uint32_t id) {
+void FakeCluster::Impl::StopNode(uint32_t id) {
   Node* node = nodes_[id - 1].get();
   node->acceptor.reset();
   for (const auto& connection : node->connections) connection->Close();
   node->connections.clear();
 }
 
-void FakeCluster::StartNode(uint32_t id) { Listen(nodes_[id - 1].get()); }
-
-void FakeCluster::AddVolume(const std::string& name, uint64_t bytes, uint32_t block_bytes,
-                            uint32_t shards) {
+void FakeCluster::Impl::AddVolume(const std::string& name, uint64_t bytes, uint32_t block_bytes,
+                                  uint32_t shards) {
   auto* volume = catalogue_.add_volumes();
   volume->set_id(catalogue_.next_volume());
   catalogue_.set_next_volume(volume->id() + 1);
@@ -105,24 +167,14 @@ void FakeCluster::AddVolume(const std::string& name, uint64_t bytes, uint32_t bl
   catalogue_.set_version(catalogue_.version() + 1);
 }
 
-void FakeCluster::SetMaster(uint32_t group, uint32_t node) { groups_.at(group).master = node; }
-
-void FakeCluster::ExpireSessions() {
+void FakeCluster::Impl::ExpireSessions() {
   for (auto& [id, group] : groups_) group.sessions.clear();
-}
-
-void FakeCluster::SetFaults(Chooser chooser) {
-  Do([&] { chooser_ = std::move(chooser); });
-}
-
-FakeCluster::Counts FakeCluster::counts() {
-  return Do([&] { return counts_; });
 }
 
 // --- Frames -------------------------------------------------------------------------------------
 
-void FakeCluster::OnFrame(Node* node, const std::shared_ptr<Connection>& connection,
-                          const Frame& frame) {
+void FakeCluster::Impl::OnFrame(Node* node, const std::shared_ptr<Connection>& connection,
+                                const Frame& frame) {
   if (frame.type == FrameType::kHello) {
     rpc::Welcome welcome;
     welcome.set_protocol(1);
@@ -135,8 +187,8 @@ void FakeCluster::OnFrame(Node* node, const std::shared_ptr<Connection>& connect
   if (frame.type == FrameType::kRequest) OnRequest(node, connection, frame);
 }
 
-void FakeCluster::Reply(const std::shared_ptr<Connection>& connection, uint64_t id,
-                        const rpc::Reply& reply, std::string payload) {
+void FakeCluster::Impl::Reply(const std::shared_ptr<Connection>& connection, uint64_t id,
+                              const rpc::Reply& reply, std::string payload) {
   std::vector<BufferSlice> slices;
   if (!payload.empty()) {
     Buffer buffer = Buffer::Allocate(payload.size());
@@ -147,8 +199,8 @@ void FakeCluster::Reply(const std::shared_ptr<Connection>& connection, uint64_t 
                    static_cast<uint32_t>(payload.size()));
 }
 
-void FakeCluster::OnRequest(Node* node, const std::shared_ptr<Connection>& connection,
-                            const Frame& frame) {
+void FakeCluster::Impl::OnRequest(Node* node, const std::shared_ptr<Connection>& connection,
+                                  const Frame& frame) {
   rpc::Request request;
   HYDRA_CHECK(request.ParseFromString(frame.header));
   const bool question = request.has_get_catalogue() || request.has_get_status();
@@ -188,8 +240,8 @@ void FakeCluster::OnRequest(Node* node, const std::shared_ptr<Connection>& conne
 
 // --- Requests -----------------------------------------------------------------------------------
 
-rpc::Reply FakeCluster::Execute(const Node& node, const rpc::Request& request, const Frame& frame,
-                                std::string* payload) {
+rpc::Reply FakeCluster::Impl::Execute(const Node& node, const rpc::Request& request,
+                                      const Frame& frame, std::string* payload) {
   rpc::Reply reply;
   if (request.has_io()) return ExecuteIo(node, request.io(), frame, payload);
   if (request.has_get_catalogue()) {
@@ -231,7 +283,7 @@ rpc::Reply FakeCluster::Execute(const Node& node, const rpc::Request& request, c
   return reply;
 }
 
-rpc::Reply FakeCluster::Admin(const rpc::Request& request) {
+rpc::Reply FakeCluster::Impl::Admin(const rpc::Request& request) {
   rpc::Reply reply;
   const auto fail = [&](Code code, const std::string& message) {
     reply.set_answer(rpc::Reply::FAILED);
@@ -262,13 +314,13 @@ rpc::Reply FakeCluster::Admin(const rpc::Request& request) {
     volumes->erase(found);
     catalogue_.set_version(catalogue_.version() + 1);
   } else if (request.has_move_master()) {
-    SetMaster(request.move_master().group(), request.move_master().node());
+    groups_.at(request.move_master().group()).master = request.move_master().node();
   }
   return reply;
 }
 
-rpc::Reply FakeCluster::ExecuteIo(const Node& node, const rpc::Io& io, const Frame& frame,
-                                  std::string* payload) {
+rpc::Reply FakeCluster::Impl::ExecuteIo(const Node& node, const rpc::Io& io, const Frame& frame,
+                                        std::string* payload) {
   rpc::Reply reply;
   const auto found = groups_.find(io.group());
   if (found == groups_.end()) {
@@ -314,7 +366,8 @@ rpc::Reply FakeCluster::ExecuteIo(const Node& node, const rpc::Io& io, const Fra
   return reply;
 }
 
-FakeCluster::Outcome FakeCluster::Mutate(Group* group, const rpc::Io& io, const Frame& frame) {
+FakeCluster::Impl::Outcome FakeCluster::Impl::Mutate(Group* group, const rpc::Io& io,
+                                                     const Frame& frame) {
   const size_t block = group->block_bytes;
   const std::string payload(reinterpret_cast<const char*>(frame.payload.data()),
                             frame.payload_bytes);
@@ -383,7 +436,7 @@ FakeCluster::Outcome FakeCluster::Mutate(Group* group, const rpc::Io& io, const 
   return outcome;
 }
 
-rpc::Reply FakeCluster::Read(const Group& group, const rpc::Io& io, std::string* payload) {
+rpc::Reply FakeCluster::Impl::Read(const Group& group, const rpc::Io& io, std::string* payload) {
   rpc::Reply reply;
   std::string kinds;
   for (uint64_t lba = io.lba(); lba < io.lba() + io.count(); ++lba) {
@@ -397,6 +450,36 @@ rpc::Reply FakeCluster::Read(const Group& group, const rpc::Io& io, std::string*
   reply.set_kinds(kinds);
   reply.set_commit(group.commit);
   return reply;
+}
+
+// --- The front ----------------------------------------------------------------------------------
+
+FakeCluster::FakeCluster(unsigned nodes) : impl_(std::make_unique<Impl>(nodes)) {}
+FakeCluster::~FakeCluster() = default;
+
+std::vector<std::string> FakeCluster::addresses() const { return impl_->addresses_; }
+
+void FakeCluster::Post(std::function<void()> function) {
+  asio::post(impl_->context_, std::move(function));
+}
+
+void FakeCluster::AddVolume(const std::string& name, uint64_t bytes, uint32_t block_bytes,
+                            uint32_t shards) {
+  impl_->AddVolume(name, bytes, block_bytes, shards);
+}
+void FakeCluster::SetMaster(uint32_t group, uint32_t node) {
+  impl_->groups_.at(group).master = node;
+}
+void FakeCluster::ExpireSessions() { impl_->ExpireSessions(); }
+void FakeCluster::StopNode(uint32_t node) { impl_->StopNode(node); }
+void FakeCluster::StartNode(uint32_t node) { impl_->Listen(impl_->nodes_[node - 1].get()); }
+
+void FakeCluster::SetFaults(Chooser chooser) {
+  Do([&] { impl_->chooser_ = std::move(chooser); });
+}
+
+FakeCluster::Counts FakeCluster::counts() {
+  return Do([&] { return impl_->counts_; });
 }
 
 }  // namespace hydra::test

@@ -8,22 +8,15 @@
 #include <cstdint>
 #include <functional>
 #include <future>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-
-#include "client/connection.h"
-#include "client/hydra.h"
-#include "client/protocol.pb.h"
+namespace hydra::rpc {
+class Request;
+}
 
 namespace hydra::test {
 
@@ -49,14 +42,14 @@ class FakeCluster {
   explicit FakeCluster(unsigned nodes = 3);
   ~FakeCluster();
 
-  std::vector<std::string> addresses() const { return addresses_; }
-  const std::string& address(uint32_t node) const { return addresses_[node - 1]; }
+  std::vector<std::string> addresses() const;
+  std::string address(uint32_t node) const { return addresses()[node - 1]; }
 
-  // Runs on the nodes' thread and waits: everything below is to be used from there.
+  // Runs on the nodes' thread and waits.
   template <typename Function>
   auto Do(Function function) {
     std::promise<decltype(function())> promise;
-    boost::asio::post(context_, [&] {
+    Post([&] {
       if constexpr (std::is_void_v<decltype(function())>) {
         function();
         promise.set_value();
@@ -67,6 +60,7 @@ class FakeCluster {
     return promise.get_future().get();
   }
 
+  // To be called within Do.
   // A volume of one group per shard; group g's master is node 1 + g % nodes.
   void AddVolume(const std::string& name, uint64_t bytes, uint32_t block_bytes, uint32_t shards);
   void SetMaster(uint32_t group, uint32_t node);
@@ -91,51 +85,10 @@ class FakeCluster {
   Counts counts();
 
  private:
-  struct Outcome {
-    rpc::Reply::Answer answer = rpc::Reply::DONE;
-    uint64_t version = 0;
-  };
-  struct Session {
-    uint64_t lowest = 1;
-    std::map<uint64_t, Outcome> outcomes;
-  };
-  struct Group {
-    uint32_t master = 1;
-    uint32_t block_bytes = 4096;
-    uint64_t commit = 1;
-    std::map<uint64_t, std::string> blocks;
-    std::map<uint64_t, Session> sessions;
-  };
-  struct Node {
-    uint32_t id = 0;
-    uint16_t port = 0;
-    std::unique_ptr<boost::asio::ip::tcp::acceptor> acceptor;
-    std::set<std::shared_ptr<Connection>> connections;
-  };
+  struct Impl;
+  void Post(std::function<void()> function);
 
-  void Listen(Node* node);
-  void Accept(Node* node);
-  void OnFrame(Node* node, const std::shared_ptr<Connection>& connection, const Frame& frame);
-  void OnRequest(Node* node, const std::shared_ptr<Connection>& connection, const Frame& frame);
-  rpc::Reply Execute(const Node& node, const rpc::Request& request, const Frame& frame,
-                     std::string* payload);
-  rpc::Reply ExecuteIo(const Node& node, const rpc::Io& io, const Frame& frame,
-                       std::string* payload);
-  Outcome Mutate(Group* group, const rpc::Io& io, const Frame& frame);
-  rpc::Reply Read(const Group& group, const rpc::Io& io, std::string* payload);
-  void Reply(const std::shared_ptr<Connection>& connection, uint64_t id, const rpc::Reply& reply,
-             std::string payload);
-  rpc::Reply Admin(const rpc::Request& request);
-
-  boost::asio::io_context context_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::string> addresses_;
-  rpc::Catalogue catalogue_;
-  std::map<uint32_t, Group> groups_;
-  Chooser chooser_;
-  Counts counts_;
-  std::thread thread_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace hydra::test

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "client/hydra.h"
 #include "client/layout.h"
+#include "client/protocol.pb.h"
 #include "tests/client/fake_cluster.h"
 #include "tests/support/gtest_status.h"
 

@@ -147,8 +147,8 @@ void CrashRun::TruncateLog() {
   const std::optional<GroupId> id = AnyGroup();
   if (!id.has_value()) return;
   const Result<GroupInfo> info = store_->Info(*id);
-  if (!info.ok() || info->stable <= info->truncated) return;
-  const Instance to = rng_.Between(info->truncated + 1, info->stable);
+  if (!info.ok() || info->state_at <= info->truncated) return;
+  const Instance to = rng_.Between(info->truncated + 1, info->state_at);
   Trace(fmt::format("  {}: up to {}", *id, to));
   Worked(store_.Truncate(*id, to), {Code::kBusy, Code::kNoSpace});
 }

@@ -78,12 +78,12 @@ const std::vector<ScriptStep>& Script() {
       [](Store* s) { return s->Settle(); },
       [](Store* s) { return Overwrite(s, 1, 32, 96); },
       [](Store* s) { return Overwrite(s, 1, 32, 64); },
+      [](Store* s) { return s->Checkpoint(); },
       [](Store* s) { return s->Truncate(1, 4); },
       [](Store* s) {
         s->clock().Advance(20 * kMillisecond);
         return s->Flush();
       },
-      [](Store* s) { return s->Checkpoint(); },
       [](Store* s) { return s->CreateGroup(3, 1); },
       [](Store* s) { return s->Write(3, 0, 8); },
       [](Store* s) { return s->Settle(); },

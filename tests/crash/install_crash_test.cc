@@ -14,7 +14,7 @@
 namespace hydra::test {
 namespace {
 
-Store::Options SmallOptions(uint64_t seed) {
+Store::Options InstallOptions(uint64_t seed) {
   Store::Options options;
   options.disk.seed = seed;
   options.segment_bytes = 256 * 1024;
@@ -48,7 +48,7 @@ std::unique_ptr<Store> MakeSource() {
 
 // A replica that has applied two of them, with a second group beside it.
 std::unique_ptr<Store> MakeTarget(Store* source, uint64_t seed) {
-  auto target = std::make_unique<Store>(SmallOptions(seed));
+  auto target = std::make_unique<Store>(InstallOptions(seed));
   target->MustStart();
   EXPECT_TRUE(target->CreateGroup(2, 2).ok());
   EXPECT_TRUE(target->Flush().ok());
@@ -90,7 +90,7 @@ Status Live(Store* source, Store* target, InstallMode mode) {
 
 // Opens it, goes on to the end and compares (with the source's twin: a digest takes a checkpoint,
 // and the source is to stay as it is).
-std::string Survives(Store* source, Store* target, InstallMode mode) {
+std::string BothSurvive(Store* source, Store* target, InstallMode mode) {
   static const std::unique_ptr<Store> kTwin = MakeSource();
   Status status = target->Open();
   if (!status.ok()) return "open: " + status.ToString();
@@ -128,7 +128,7 @@ TEST_P(InstallCrash, PowerCutAfterEverySingleIoIsResumed) {
     if (store->disk().powered()) store->disk().CutPowerAfter(0);
     ASSERT_EQ(store->Problems(), "");
     store->PowerLoss();
-    ASSERT_EQ(Survives(source.get(), store.get(), GetParam()), "");
+    ASSERT_EQ(BothSurvive(source.get(), store.get(), GetParam()), "");
   }
 }
 
@@ -154,7 +154,7 @@ TEST(Crash, AnInstallSurvivesProcessDeathAfterEveryRecord) {
       ASSERT_TRUE(target->Open().ok());
       ASSERT_EQ(target->Problems(), "");
       target->PowerLoss();
-      ASSERT_EQ(Survives(source.get(), target.get(), mode), "");
+      ASSERT_EQ(BothSurvive(source.get(), target.get(), mode), "");
     }
   }
 }

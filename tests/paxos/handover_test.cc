@@ -9,7 +9,7 @@
 namespace hydra::paxos::test {
 namespace {
 
-void Begin(Cluster* c) {
+void ElectWithLease(Cluster* c) {
   c->Elect(1);
   c->Pass(100 * kMs, true);
   ASSERT_TRUE(c->operator[](1).LeaseValid(c->now(1)));
@@ -17,7 +17,7 @@ void Begin(Cluster* c) {
 
 TEST(HandOver, GoesToTheNamedNodeWithoutWaitingForTheLease) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   const Nanos start = c.now(3);
   ASSERT_OK(c.HandOver(1, 3));
   EXPECT_EQ(c.Pending(), "1>3 TakeOver (1,1)\n");
@@ -34,7 +34,7 @@ TEST(HandOver, GoesToTheNamedNodeWithoutWaitingForTheLease) {
 
 TEST(HandOver, WaitsForOpenEntriesAndRefusesNewOnes) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   ASSERT_OK(c.HandOver(1, 2));
   EXPECT_FALSE(c.Has("1>2 TakeOver"));
@@ -49,7 +49,7 @@ TEST(HandOver, WaitsForOpenEntriesAndRefusesNewOnes) {
 
 TEST(HandOver, IsGivenUpAfterATime) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Drop("");
   ASSERT_OK(c.HandOver(1, 2));
@@ -63,7 +63,7 @@ TEST(HandOver, IsGivenUpAfterATime) {
 
 TEST(HandOver, ToANodeThatIsDeadIsRefused) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   c.Crash(2);
   c.Pass(700 * kMs, true);
   EXPECT_CODE(c.HandOver(1, 2), Code::kFailedPrecondition);
@@ -73,7 +73,7 @@ TEST(HandOver, ToANodeThatIsDeadIsRefused) {
 
 TEST(HandOver, ToANodeThatDiesOnTheWayEndsInAnElection) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   ASSERT_OK(c.HandOver(1, 2));
   c.Crash(2);
   c.Pass(2 * kSecond, true);
@@ -82,7 +82,7 @@ TEST(HandOver, ToANodeThatDiesOnTheWayEndsInAnElection) {
 
 TEST(HandOver, ALateTakeOverOfAnOldMastershipIsIgnored) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   ASSERT_OK(c.HandOver(1, 3));
   const Message late = c.Copy("1>3 TakeOver");
   c.Settle();
@@ -98,7 +98,7 @@ TEST(HandOver, ALateTakeOverOfAnOldMastershipIsIgnored) {
 
 TEST(Resign, LetsOthersElectWithoutWaitingForTheLease) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   c.Resign(1);
   EXPECT_EQ(c[1].mode(), Mode::kFollower);
   EXPECT_EQ(c.Answer(c.Read(1)), "no");
@@ -111,7 +111,7 @@ TEST(Resign, LetsOthersElectWithoutWaitingForTheLease) {
 // Heartbeats and messages go different ways.
 TEST(Resign, AnAcceptThatIsOvertakenByTheNoticeDoesNotBringTheMasterBack) {
   Cluster c(5);
-  Begin(&c);
+  ElectWithLease(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Resign(1);
   c.Tick(1);
@@ -125,7 +125,7 @@ TEST(Resign, AnAcceptThatIsOvertakenByTheNoticeDoesNotBringTheMasterBack) {
 
 TEST(Resign, AMasterWithoutAMajorityInReachStepsDown) {
   Cluster c(3);
-  Begin(&c);
+  ElectWithLease(&c);
   c.Cut(1);
   c.Pass(700 * kMs);
   EXPECT_EQ(c[1].mode(), Mode::kFollower);

@@ -11,7 +11,7 @@ namespace hydra::paxos::test {
 namespace {
 
 // Master 1 with its no-op chosen and known everywhere, and no lease left to wait for.
-void Begin(Cluster* c) {
+void ElectAndLearn(Cluster* c) {
   c->Elect(1);
   c->Pass(30 * kMs, true);
   for (int i = 1; i <= c->size(); ++i) ASSERT_EQ(c->Log(i), "n");
@@ -26,7 +26,7 @@ void LoseMaster(Cluster* c, int node) {
 
 TEST(Log, AcceptsArePipelinedAcceptedInAnyOrderAndChosenInOrder) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   for (const char* entry : {"a", "b", "c"}) ASSERT_OK(c.Propose(1, entry).status());
   EXPECT_EQ(c.Pending(), Lines(R"(
     1>2 Accept (1,1) commit 1: 2
@@ -53,7 +53,7 @@ TEST(Log, AcceptsArePipelinedAcceptedInAnyOrderAndChosenInOrder) {
 
 TEST(Log, SeveralProposalsBetweenTwoOutputsShareAMessage) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   for (uint64_t digest = 1; digest <= 3; ++digest) {
     ASSERT_OK(c[1].Propose({EntryKind::kCommand, 0, digest, nullptr},
                            std::make_shared<const std::string>("x"), c.now(1))
@@ -68,7 +68,7 @@ TEST(Log, SeveralProposalsBetweenTwoOutputsShareAMessage) {
 
 TEST(Log, LostAcceptsAreSentAgainButNotToThoseWhoAnswered) {
   Cluster c(5);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Deliver("1>2 Accept");
   c.Deliver("2>1 Accepted");
@@ -86,7 +86,7 @@ TEST(Log, RetransmissionIsBoundedInNumberAndSize) {
   Cluster::Options options;
   options.replica.max_entries_per_message = 4;
   Cluster c(options);
-  Begin(&c);
+  ElectAndLearn(&c);
   for (int i = 0; i < 10; ++i) ASSERT_OK(c.Propose(1, "e" + std::to_string(i)).status());
   c.Drop("");
   c.Pass(kSecond);
@@ -103,7 +103,7 @@ TEST(Log, RetransmissionIsBoundedInNumberAndSize) {
 
 TEST(Log, AMajorityCommitsWithoutTheMastersOwnDisk) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   c.options().flush = false;
   ASSERT_OK(c.Propose(1, "a").status());
   c.DeliverAll();
@@ -123,7 +123,7 @@ TEST(Log, AMajorityCommitsWithoutTheMastersOwnDisk) {
 
 TEST(Log, DuplicateVotesCountOnce) {
   Cluster c(5);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Deliver("1>2 Accept");
   for (int i = 0; i < 4; ++i) c.Duplicate("2>1 Accepted (1,1): 2");
@@ -136,7 +136,7 @@ TEST(Log, DuplicateVotesCountOnce) {
 
 TEST(Log, DuplicatedAcceptsAreAnsweredAgainAndWrittenOnce) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Duplicate("1>2 Accept");
   c.options().flush = false;
@@ -158,7 +158,7 @@ TEST(Log, DuplicatedAcceptsAreAnsweredAgainAndWrittenOnce) {
 
 TEST(Recovery, TheHighestBallotsValueIsProposedAgain) {
   Cluster c(5);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());  // 2: a in (1,1), at node 1 alone
   LoseMaster(&c, 1);
   c.Campaign(2);
@@ -185,7 +185,7 @@ TEST(Recovery, TheHighestBallotsValueIsProposedAgain) {
 
 TEST(Recovery, GapsAreFilledWithNoops) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   for (const char* entry : {"a", "b", "c"}) ASSERT_OK(c.Propose(1, entry).status());
   c.Deliver("1>2 Accept (1,1) commit 1: 4");
   LoseMaster(&c, 1);
@@ -205,7 +205,7 @@ TEST(Recovery, GapsAreFilledWithNoops) {
 
 TEST(Recovery, CopiesOfAnOldBallotAreNotCountedAsChosen) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.DeliverAll("1>");  // a is with a majority, and nobody knows
   LoseMaster(&c, 1);
@@ -223,7 +223,7 @@ TEST(Recovery, CopiesOfAnOldBallotAreNotCountedAsChosen) {
 
 TEST(Recovery, ABodyThatAPeerHoldsIsFetched) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Deliver("1>3 Accept");
   LoseMaster(&c, 1);
@@ -238,7 +238,7 @@ TEST(Recovery, ABodyThatAPeerHoldsIsFetched) {
 
 TEST(Recovery, ALostRequestForABodyIsRepeated) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Deliver("1>3 Accept");
   LoseMaster(&c, 1);
@@ -253,7 +253,7 @@ TEST(Recovery, ALostRequestForABodyIsRepeated) {
 
 TEST(Recovery, ABodyOfItsOwnLogIsLoadedByTheOwner) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Deliver("1>2 Accept");
   LoseMaster(&c, 1);
@@ -276,7 +276,7 @@ TEST(Recovery, ABodyOfItsOwnLogIsLoadedByTheOwner) {
 
 TEST(Recovery, ACandidateThatIsBehindCatchesUpFirst) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndLearn(&c);
   c.Cut(2);
   ASSERT_OK(c.Propose(1, "a").status());
   ASSERT_OK(c.Propose(1, "b").status());
@@ -297,7 +297,7 @@ TEST(Recovery, ACandidateThatIsBehindCatchesUpFirst) {
 
 TEST(Commit, OfAnotherBallotIsNotAppliedWhereAnotherValueMayHaveBeenAccepted) {
   Cluster c(5);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "x").status());
   c.Deliver("1>3 Accept");  // 3 holds x in (1,1)
   LoseMaster(&c, 1);
@@ -319,7 +319,7 @@ TEST(Commit, OfAnotherBallotIsNotAppliedWhereAnotherValueMayHaveBeenAccepted) {
 
 TEST(Commit, OfAnotherBallotIsConfirmedWithoutABodyWhereTheValueIsTheSame) {
   Cluster c(5);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "x").status());
   c.Deliver("1>3 Accept");
   c.Deliver("1>4 Accept");
@@ -342,7 +342,7 @@ TEST(Commit, OfAnotherBallotIsConfirmedWithoutABodyWhereTheValueIsTheSame) {
 // A peer may hold the chosen value from a ballot below that of another value here.
 TEST(Commit, AValueThatThePeerHoldsFromALowerBallotReplacesOneThatWasNotChosen) {
   Cluster c(5);
-  Begin(&c);
+  ElectAndLearn(&c);
   ASSERT_OK(c.Propose(1, "v").status());  // v in (1,1), at node 1 alone
   LoseMaster(&c, 1);
   c.Campaign(2);
@@ -401,7 +401,7 @@ TEST(Limits, AFullWindowRefusesWithBusy) {
   options.replica.window_instances = 4;
   options.replica.window_bytes = 1000;
   Cluster c(options);
-  Begin(&c);
+  ElectAndLearn(&c);
   for (int i = 0; i < 4; ++i) ASSERT_OK(c.Propose(1, "e" + std::to_string(i)).status());
   EXPECT_CODE(c.Propose(1, "f").status(), Code::kBusy);
   c.Settle();
@@ -418,7 +418,7 @@ TEST(Limits, EntriesThatWaitToBeAppliedRefuseProposals) {
   Cluster::Options options;
   options.replica.apply_backlog = 4;
   Cluster c(options);
-  Begin(&c);
+  ElectAndLearn(&c);
   c.options().apply = false;
   for (int i = 0; i < 4; ++i) {
     ASSERT_OK(c.Propose(1, "e" + std::to_string(i)).status());
@@ -435,7 +435,7 @@ TEST(Limits, AFollowerTakesNothingFarAheadOfWhatItApplied) {
   options.replica.apply_backlog = 8;
   options.replica.window_instances = 4;
   Cluster c(options);
-  Begin(&c);  // applied 1, so the limit is 1 + 8 + 2 * 4
+  ElectAndLearn(&c);  // applied 1, so the limit is 1 + 8 + 2 * 4
   const auto accept = [&](Instance instance) {
     auto entries = std::make_shared<std::vector<AcceptEntry>>();
     entries->push_back({instance, {}, nullptr});
@@ -452,7 +452,7 @@ TEST(DurableBeforeSaid, APromiseImpliedByAnAcceptBeyondTheLimitIsRecordedToo) {
   options.replica.apply_backlog = 8;
   options.replica.window_instances = 4;
   Cluster c(options);
-  Begin(&c);
+  ElectAndLearn(&c);
   c.options().flush = false;
   auto entries = std::make_shared<std::vector<AcceptEntry>>();
   entries->push_back({100, {}, nullptr});

@@ -16,14 +16,14 @@ Cluster::Options Spare(int nodes, int voters) {
   return options;
 }
 
-void Begin(Cluster* c) {
+void ElectAndWait(Cluster* c) {
   c->Elect(1);
   c->Pass(100 * kMs, true);
 }
 
 TEST(Members, ALearnerIsAddedCatchesUpAndIsPromoted) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   for (const char* entry : {"a", "b"}) ASSERT_OK(c.Propose(1, entry).status());
   c.Settle();
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
@@ -42,7 +42,7 @@ TEST(Members, ALearnerIsAddedCatchesUpAndIsPromoted) {
 
 TEST(Members, ALearnersAcceptanceDoesNotCount) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
   c.Pass(kSecond, true);
@@ -57,7 +57,7 @@ TEST(Members, ALearnerThatIsFarBehindIsNotPromoted) {
   Cluster::Options options = Spare(4, 3);
   options.replica.window_instances = 4;
   Cluster c(options);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
   c.Pass(kSecond, true);
@@ -72,7 +72,7 @@ TEST(Members, ALearnerThatIsFarBehindIsNotPromoted) {
 
 TEST(Members, ALearnerThatWasNeverHeardOfIsNotPromoted) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
@@ -86,16 +86,30 @@ TEST(Members, ALearnerThatWasNeverHeardOfIsNotPromoted) {
 
 TEST(Members, AnIncarnationThatWasReplacedDoesNotComeBack) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 2}, Role::kLearner}}));
   c.Settle();
   EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), {{3, 1}, Role::kLearner}}),
               Code::kInvalidArgument);
 }
 
+// It was created for a place that had been given to its successor by then.
+TEST(Members, AReplicaThatNobodySpeaksToLearnsOfItsSuccessor) {
+  Cluster c(Spare(4, 3));
+  ElectAndWait(&c);
+  c.Cut(4);
+  ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), {{4, 2}, Role::kLearner}}));
+  c.Settle();
+  EXPECT_EQ(c[4].config().FindNode(4), nullptr);
+  c.Heal(4);
+  c.Pass(2 * kSecond, true);
+  ASSERT_NE(c[4].config().FindNode(4), nullptr);
+  EXPECT_EQ(c[4].config().FindNode(4)->id.incarnation, 2u);
+}
+
 TEST(Members, OneChangeAtATimeOfOneVoter) {
   Cluster c(Spare(5, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   EXPECT_CODE(c.Reconfigure(1, {c.Voter(1)}), Code::kInvalidArgument);
   EXPECT_CODE(c.Reconfigure(1, {c.Learner(1)}), Code::kInvalidArgument);
   EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(2)}), Code::kInvalidArgument);
@@ -108,7 +122,7 @@ TEST(Members, OneChangeAtATimeOfOneVoter) {
 
 TEST(Members, AConfigurationIsABarrier) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Drop("1>3");
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
@@ -133,7 +147,7 @@ TEST(Members, AConfigurationIsABarrier) {
 
 // Master 1 has proposed to make node 4 a voter, and died; only node 2 knows.
 void LeaveConfigOpen(Cluster* c) {
-  Begin(c);
+  ElectAndWait(c);
   ASSERT_OK(c->Reconfigure(1, {c->Voter(1), c->Voter(2), c->Voter(3), c->Learner(4)}));
   c->Settle();
   c->Pass(kSecond, true);
@@ -177,7 +191,7 @@ TEST(Members, ACandidateThatLearnsOfAnOpenConfigurationFromAPromiseNeedsItsMajor
 // Only who proposed a configuration and saw it chosen goes on above it in the same ballot.
 TEST(Members, AnEntryAboveAnOpenConfigurationProvesItChosen) {
   Cluster c(Spare(4, 3));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
   c.Settle();
   c.Pass(kSecond, true);
@@ -215,7 +229,7 @@ TEST(Members, AnEntryAboveAnOpenConfigurationProvesItChosen) {
 
 // Two voters became three. Then all lose power, and one of the first two its disk.
 void GrowToThree(Cluster* c) {
-  Begin(c);
+  ElectAndWait(c);
   ASSERT_OK(c->Propose(1, "a").status());
   ASSERT_OK(c->Reconfigure(1, {c->Voter(1), c->Voter(2), c->Learner(3)}));
   c->Settle();
@@ -231,6 +245,14 @@ void LosePowerAndNodeOne(Cluster* c) {
   c->Idle(kSecond);
 }
 
+// With the pre-votes of an open configuration alone a candidate waits whether anybody objects.
+void CampaignAboveAll(Cluster* c, int node) {
+  c->Campaign(node);
+  c->Settle();
+  c->PassAt(node, 600 * kMs);
+  c->Settle();
+}
+
 TEST(Members, ASettledConfigurationSurvivesAPowerLossOfAllAndTheLossOfAMinority) {
   Cluster c(Spare(3, 2));
   GrowToThree(&c);
@@ -239,8 +261,7 @@ TEST(Members, ASettledConfigurationSurvivesAPowerLossOfAllAndTheLossOfAMinority)
   ASSERT_TRUE(c[1].settled());
   LosePowerAndNodeOne(&c);
   ASSERT_EQ(c[2].config().voters(), 2u);  // what it knows as chosen
-  c.Campaign(2);
-  c.Settle();
+  CampaignAboveAll(&c, 2);
   EXPECT_TRUE(c[2].serving());
   EXPECT_EQ(c.Log(2), "n a {1 2 3l} n {1 2 3} n n");
   ASSERT_OK(c.Propose(2, "b").status());
@@ -279,8 +300,7 @@ TEST(Members, AProvenConfigurationIsLearnedFromAPromise) {
   LosePowerAndNodeOne(&c);
   ASSERT_EQ(c[2].last(), 5u);
   ASSERT_EQ(c[3].last(), 6u);
-  c.Campaign(2);
-  c.Settle();
+  CampaignAboveAll(&c, 2);
   EXPECT_TRUE(c[2].serving());
   EXPECT_EQ(c.Log(2), "n a {1 2 3l} n {1 2 3} n n");
 }
@@ -307,14 +327,13 @@ TEST(Members, AConfigurationIsProvenByTheMastershipThatBeganWithIt) {
   ASSERT_TRUE(c[2].serving());
   LosePowerAndNodeOne(&c);
   ASSERT_EQ(c[2].config().voters(), 2u);
-  c.Campaign(2);
-  c.Settle();
+  CampaignAboveAll(&c, 2);
   EXPECT_TRUE(c[2].serving());
 }
 
 TEST(Members, ARemovedNodeLearnsItsRemoval) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
   c.Settle();
   EXPECT_TRUE(c.removed(4));
@@ -325,7 +344,7 @@ TEST(Members, ARemovedNodeLearnsItsRemoval) {
 
 TEST(Members, ARemovedNodeThatDoesNotKnowItIsRefusedAndToldWhenItAsks) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
   c.Settle();
@@ -349,7 +368,7 @@ TEST(Members, ARemovedNodeThatDoesNotKnowItIsRefusedAndToldWhenItAsks) {
 
 TEST(Members, ACandidateThatLearnsOfItsRemovalGivesUp) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   c.Cut(4);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3)}));
   c.DeliverAll("1>");
@@ -380,7 +399,7 @@ TEST(Members, ACandidateThatLearnsOfItsRemovalGivesUp) {
 
 TEST(Members, TheMasterCanRemoveItself) {
   Cluster c(4);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(2), c.Voter(3), c.Voter(4)}));
   c.Settle();
   EXPECT_EQ(c[1].mode(), Mode::kFollower);
@@ -394,7 +413,7 @@ TEST(Members, TheMasterCanRemoveItself) {
 
 TEST(Members, AGroupGrowsFromOneToThreeAndShrinksAgain) {
   Cluster c(Spare(3, 1));
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Learner(2), c.Learner(3)}));
   c.Pass(kSecond, true);
   ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Learner(3)}));
@@ -416,7 +435,7 @@ TEST(Members, AGroupGrowsFromOneToThreeAndShrinksAgain) {
 
 TEST(Members, AReplacedNodeComesBackUnderANewIncarnation) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWait(&c);
   ASSERT_OK(c.Propose(1, "a").status());
   c.Settle();
   c.Pass(100 * kMs, true);

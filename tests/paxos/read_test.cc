@@ -10,7 +10,7 @@ namespace hydra::paxos::test {
 namespace {
 
 // Master 1 with a lease, "a" applied everywhere.
-void Begin(Cluster* c) {
+void ElectAndWrite(Cluster* c) {
   c->Elect(1);
   ASSERT_OK(c->Propose(1, "a").status());
   c->Settle();
@@ -21,14 +21,14 @@ void Begin(Cluster* c) {
 
 TEST(Read, WithALeaseIsAnsweredAtOnce) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   EXPECT_EQ(c.Answer(c.Read(1)), "at 2");
   EXPECT_EQ(c.Pending(), "");
 }
 
 TEST(Read, AfterTheLeaseRanOutTakesARound) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Idle(300 * kMs);
   EXPECT_FALSE(c[1].LeaseValid(c.now(1)));
   const uint64_t read = c.Read(1);
@@ -44,7 +44,7 @@ TEST(Read, AfterTheLeaseRanOutTakesARound) {
 
 TEST(Read, TheHoldersLeaseEndsBeforeTheGrantors) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.options().heartbeats = false;
   const LeaseTable::Held held = c.leases(1).HeldFrom(2);
   // With both clocks ten percent off, in opposite directions, the holder is first still.
@@ -55,7 +55,7 @@ TEST(Read, TheHoldersLeaseEndsBeforeTheGrantors) {
 
 TEST(Read, AnswersToAnOlderRoundDoNotCount) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Idle(300 * kMs);
   const uint64_t first = c.Read(1);
   c.Deliver("1>2 Beat (1,1) commit 2 round 1");
@@ -74,7 +74,7 @@ TEST(Read, AnswersToAnOlderRoundDoNotCount) {
 
 TEST(Read, ThoseThatComeDuringARoundWaitForTheNext) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Idle(300 * kMs);
   const uint64_t first = c.Read(1);
   c.DeliverAll("1>2 Beat");
@@ -94,7 +94,7 @@ TEST(Read, ThoseThatComeDuringARoundWaitForTheNext) {
 
 TEST(Read, ALostRoundIsRepeated) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Idle(300 * kMs);
   const uint64_t read = c.Read(1);
   c.Drop("");
@@ -109,7 +109,7 @@ TEST(Read, TooManyThatWaitAreRefused) {
   Cluster::Options options;
   options.replica.max_reads = 2;
   Cluster c(options);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Idle(300 * kMs);
   c.Read(1);  // in the round
   c.Read(1);
@@ -119,7 +119,7 @@ TEST(Read, TooManyThatWaitAreRefused) {
 
 TEST(Read, AFollowerAsksTheMaster) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   const uint64_t read = c.Read(2);
   EXPECT_EQ(c.Pending(), "2>1 ReadIndex 1\n");
   c.DeliverAll();
@@ -130,7 +130,7 @@ TEST(Read, AFollowerAsksTheMaster) {
 
 TEST(Read, AFollowersReadTakesTheRoundThatTheMasterNeeds) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Idle(300 * kMs);
   const uint64_t read = c.Read(2);
   c.Deliver("2>1 ReadIndex");
@@ -143,7 +143,7 @@ TEST(Read, AFollowersReadTakesTheRoundThatTheMasterNeeds) {
 
 TEST(Read, AFollowerWhoseMasterDoesNotAnswerSaysSo) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   const uint64_t read = c.Read(2);
   c.Cut(1);
   c.Pass(1100 * kMs);
@@ -152,7 +152,7 @@ TEST(Read, AFollowerWhoseMasterDoesNotAnswerSaysSo) {
 
 TEST(Read, ADeposedMasterDoesNotServe) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Cut(1);
   c.Pass(2 * kSecond, true);  // the others elect one of them; node 1 notices too
   const int master = c.Serving();
@@ -165,7 +165,7 @@ TEST(Read, ADeposedMasterDoesNotServe) {
 
 TEST(Read, APausedMasterThatWakesUpDoesNotServeFromItsOldLease) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   // Node 1 sleeps: its clock goes on, it neither ticks nor hears.
   c.Cut(1);
   c.options().heartbeats = true;
@@ -225,7 +225,7 @@ TEST(Lease, CountsOnlyFromAHeartbeatSentAfterThePromiseWasKnown) {
 
 TEST(Lease, OfARestartedPeerCountsAfterItConfirmedItsPromise) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Cut(3);
   c.Restart(2);
   c.Pass(450 * kMs);  // it grants again
@@ -239,7 +239,7 @@ TEST(Lease, OfARestartedPeerCountsAfterItConfirmedItsPromise) {
 
 TEST(Lease, ARestartedNodeGrantsAndPromisesNothingForAsLongAsItMayHaveGranted) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Cut(1);
   c.Restart(2);
   c.Idle(290 * kMs);
@@ -258,7 +258,7 @@ TEST(Lease, ARestartedNodeGrantsAndPromisesNothingForAsLongAsItMayHaveGranted) {
 
 TEST(Lease, APrepareIsRefusedWhileTheLeaseOfAnotherMasterLasts) {
   Cluster c(3);
-  Begin(&c);
+  ElectAndWrite(&c);
   c.Inject({7, c.Id(3), c.Id(2), 1, Prepare{{5, 3}, 1, 0, {}}});
   c.DeliverAll();
   EXPECT_EQ(c.Pending(), "2>3 Reject (5,3): leased to (1,1)\n");

@@ -128,7 +128,7 @@ bool Overlap(const Waiting& a, const Waiting& b) {
   return a.lba < b.lba + b.count && b.lba < a.lba + a.count;
 }
 
-class Model {
+class LockModel {
  public:
   bool Held(size_t at) const {
     return std::none_of(list.begin(), list.begin() + static_cast<ptrdiff_t>(at),
@@ -166,7 +166,7 @@ RC_GTEST_PROP(RangeLocksModel, LocksExcludeAreFifoAndAllGrantedInTheEnd, ()) {
       rc::gen::weightedElement<bool>({{3, true}, {2, false}}), rc::gen::inRange<Lba>(0, 24),
       rc::gen::inRange<uint64_t>(1, 9), rc::gen::inRange<size_t>(0, 1000)));
   RangeLocks locks;
-  Model model;
+  LockModel model;
   RangeLocks::Ticket next = 1;
   const auto release = [&](size_t at) {
     const RangeLocks::Ticket ticket = model.list[at].ticket;

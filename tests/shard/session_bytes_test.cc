@@ -34,11 +34,11 @@ std::string Session(uint64_t step, uint64_t slots, uint64_t lowest = 1, uint64_t
 // An executed slot without detail, nine bytes or less.
 std::string Slot(uint64_t gap) { return Varints({gap}) + "\x01" + Varints({0, 7, 0}); }
 
-Status DecodeStatus(const std::string& bytes) {
+Status DecodeTableStatus(const std::string& bytes) {
   return SessionTable::Decode(AsBytes(bytes)).status();
 }
 
-SessionTable Sample() {
+SessionTable SampleTable() {
   SessionTable table;
   EXPECT_OK(table.Open(5, 2 * kSecond).status());
   EXPECT_OK(table.Open(9, 3 * kSecond).status());
@@ -59,11 +59,11 @@ TEST(SessionBytes, AreWhatTheHeaderSays) {
       Varints({2}) + "\x01\x05" + Varints({300, 4}) + "at 7" +  // seq 10, executed
       Varints({2}) + "\x02" +                                   // seq 12, cancelled
       Varints({4, 3 * kSecond, 1000, 1, 0});                    // session 9
-  EXPECT_EQ(Sample().Encode(), expected);
+  EXPECT_EQ(SampleTable().Encode(), expected);
 }
 
 TEST(SessionBytes, ComeBackAsTheyWereAndGoOnTheSame) {
-  SessionTable table = Sample();
+  SessionTable table = SampleTable();
   Result<SessionTable> back = SessionTable::Decode(AsBytes(table.Encode()));
   ASSERT_OK(back.status());
   for (SessionTable* each : {&table, &*back}) {
@@ -80,43 +80,43 @@ TEST(SessionBytes, ComeBackAsTheyWereAndGoOnTheSame) {
 }
 
 TEST(SessionBytes, TheDigestSeesEveryPartOfTheState) {
-  const uint64_t digest = Sample().Digest();
-  EXPECT_EQ(digest, Sample().Digest());
-  SessionTable table = Sample();
+  const uint64_t digest = SampleTable().Digest();
+  EXPECT_EQ(digest, SampleTable().Digest());
+  SessionTable table = SampleTable();
   table.Advance(1);
   EXPECT_NE(table.Digest(), digest);
-  table = Sample();
+  table = SampleTable();
   ASSERT_TRUE(table.SetFence(4));
   EXPECT_NE(table.Digest(), digest);
-  table = Sample();
+  table = SampleTable();
   ASSERT_TRUE(table.Touch(9, 1));
   EXPECT_NE(table.Digest(), digest);
-  table = Sample();
+  table = SampleTable();
   ASSERT_TRUE(table.Touch(5, 9));
   EXPECT_NE(table.Digest(), digest);
-  table = Sample();
+  table = SampleTable();
   ASSERT_EQ(table.Cancel(9, 1, 1).result, CancelResult::kCancelled);
   EXPECT_NE(table.Digest(), digest);
 }
 
 TEST(SessionBytes, NoPieceAndNoExtensionOfATableIsATable) {
-  const std::string bytes = Sample().Encode();
-  EXPECT_OK(DecodeStatus(bytes));
+  const std::string bytes = SampleTable().Encode();
+  EXPECT_OK(DecodeTableStatus(bytes));
   for (size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_CODE(DecodeStatus(bytes.substr(0, length)), Code::kCorruption);
+    EXPECT_CODE(DecodeTableStatus(bytes.substr(0, length)), Code::kCorruption);
   }
-  EXPECT_CODE(DecodeStatus(bytes + '\0'), Code::kCorruption);
+  EXPECT_CODE(DecodeTableStatus(bytes + '\0'), Code::kCorruption);
 }
 
 TEST(SessionBytes, AnotherFormatIsNotGuessedAt) {
-  std::string bytes = Sample().Encode();
+  std::string bytes = SampleTable().Encode();
   bytes[0] = 2;
-  EXPECT_CODE(DecodeStatus(bytes), Code::kUnsupported);
+  EXPECT_CODE(DecodeTableStatus(bytes), Code::kUnsupported);
 }
 
 TEST(SessionBytes, WhatNoTableCanHoldIsRefused) {
   const uint64_t now = 10 * kSecond;
-  EXPECT_OK(DecodeStatus(Table(now, 9, 1, Session(9, 1) + Slot(0))));
+  EXPECT_OK(DecodeTableStatus(Table(now, 9, 1, Session(9, 1) + Slot(0))));
   const std::string huge = Varints({~uint64_t{0}});
   const std::vector<std::pair<std::string, const char*>> bad = {
       {Table(uint64_t{1} << 63, 9, 0, ""), "time before the start"},
@@ -141,16 +141,16 @@ TEST(SessionBytes, WhatNoTableCanHoldIsRefused) {
       {Table(now, 9, 1, Session(9, 2) + Slot(0)), "fewer slots than it says"},
   };
   for (const auto& [bytes, what] : bad) {
-    EXPECT_CODE(DecodeStatus(bytes), Code::kCorruption) << what;
+    EXPECT_CODE(DecodeTableStatus(bytes), Code::kCorruption) << what;
   }
 }
 
 TEST(SessionBytes, MoreSessionsThanTheLimitAreRefused) {
   std::string sessions;
   for (size_t i = 0; i < SessionTable::kMaxSessions; ++i) sessions += Session(1, 0);
-  EXPECT_OK(DecodeStatus(Table(0, 9999, SessionTable::kMaxSessions, sessions)));
+  EXPECT_OK(DecodeTableStatus(Table(0, 9999, SessionTable::kMaxSessions, sessions)));
   sessions += Session(1, 0);
-  EXPECT_CODE(DecodeStatus(Table(0, 9999, SessionTable::kMaxSessions + 1, sessions)),
+  EXPECT_CODE(DecodeTableStatus(Table(0, 9999, SessionTable::kMaxSessions + 1, sessions)),
               Code::kCorruption);
 }
 

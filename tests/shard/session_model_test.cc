@@ -42,7 +42,7 @@ std::ostream& operator<<(std::ostream& out, const Step& step) {
 }
 
 // The rules of session_table.h, written the slow way.
-class Model {
+class SessionModel {
  public:
   std::optional<Instance> Open(Instance at, Nanos timeout) {
     if (Live() >= SessionTable::kMaxSessions) {
@@ -274,7 +274,7 @@ class Trial {
     return Same(expected, verdict.result, twin.result, "cancel");
   }
 
-  Model model_;
+  SessionModel model_;
   SessionTable table_;
   SessionTable twin_;
   Instance instance_ = 0;

@@ -74,6 +74,7 @@ void RunChild(const CampaignOptions& options, const RunFunction& run, uint64_t f
                    {"knobs", r.knobs},
                    {"simulated", r.simulated},
                    {"operations", r.operations_checked},
+                   {"undecided", r.undecided},
                    {"faults", r.faults},
                    {"probes", ProbesAsJson()}});
     if (seed > options.seeds.last - std::min<uint64_t>(options.jobs, options.seeds.last)) break;
@@ -192,8 +193,12 @@ void Campaign::Wait() {
 void Campaign::Drain(Worker* worker) {
   char buffer[16 * 1024];
   ssize_t n;
-  // Results first: whatever a seed says on its error stream then comes after the end of the last
-  // one.
+  // Errors first, and kept aside: when the results are read then, whatever was written before an
+  // error is known, and the end of an earlier seed does not take it away.
+  std::string errors;
+  while ((n = read(worker->errors, buffer, sizeof(buffer))) > 0) {
+    errors.append(buffer, static_cast<size_t>(n));
+  }
   while ((n = read(worker->results, buffer, sizeof(buffer))) > 0) {
     worker->line.append(buffer, static_cast<size_t>(n));
   }
@@ -202,11 +207,9 @@ void Campaign::Drain(Worker* worker) {
     OnLine(worker, worker->line.substr(begin, end - begin));
   }
   worker->line.erase(0, begin);
-  while ((n = read(worker->errors, buffer, sizeof(buffer))) > 0) {
-    worker->error_text.append(buffer, static_cast<size_t>(n));
-    if (worker->error_text.size() > kMaxErrorText) {
-      worker->error_text.erase(0, worker->error_text.size() - kMaxErrorText);
-    }
+  worker->error_text += errors;
+  if (worker->error_text.size() > kMaxErrorText) {
+    worker->error_text.erase(0, worker->error_text.size() - kMaxErrorText);
   }
 }
 
@@ -220,6 +223,7 @@ void Campaign::OnLine(Worker* worker, const std::string& line) {
   RunResult r;
   r.simulated = json["simulated"];
   r.operations_checked = json["operations"];
+  r.undecided = json["undecided"];
   r.faults = json["faults"];
   result_.Add(r);
   for (const Json& probe : json["probes"]) {
@@ -290,6 +294,7 @@ void CampaignResult::Add(const RunResult& result) {
   ++seeds;
   simulated += result.simulated;
   operations_checked += result.operations_checked;
+  undecided += result.undecided;
   for (const auto& [kind, count] : result.faults) faults[kind] += count;
 }
 

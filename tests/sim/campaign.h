@@ -49,6 +49,7 @@ struct CampaignResult {
   Nanos simulated = 0;
   Nanos wall = 0;
   uint64_t operations_checked = 0;
+  uint64_t undecided = 0;
   std::map<std::string, uint64_t> faults;
   // (name, file:line) -> times passed; all probes of the program, of seeds that ran to their end.
   std::map<std::pair<std::string, std::string>, uint64_t> probes;

@@ -26,6 +26,7 @@ class Chaos {
  private:
   void Round();
   void One();
+  void DamageStorage(unsigned dice);
   void Count(const char* kind, NodeId node = 0);
   NodeId AnyNode();
   NodeId AnyAlive();
@@ -43,6 +44,8 @@ class Chaos {
   void FillDisk();
   void Storm();
   void MoveMaster();
+  void Coup();
+  void Surround(NodeId master, Nanos lease);
   void Housekeeping();
 
   Scheduler* const scheduler_;
@@ -52,6 +55,9 @@ class Chaos {
   Rng rng_;
   bool running_ = true;
   Nanos pace_;
+  // A little of everything rarely adds up to what one kind of trouble needs to do harm.
+  enum class Taste { kMixed, kPolitics, kStorage };
+  Taste taste_ = Taste::kMixed;
   std::set<NodeId> down_;  // to be booted
   std::map<std::string, uint64_t> faults_;
 };

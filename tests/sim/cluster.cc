@@ -13,6 +13,7 @@ namespace hydra::sim {
 namespace {
 
 constexpr char kDirectory[] = "/store";
+constexpr char kSegments[] = "/store/segments";
 
 struct Wire {
   PeerMessage message;
@@ -34,9 +35,10 @@ uint64_t SizeOf(const PeerMessage& message) {
   return bytes;
 }
 
-Network::Options NetworkOptions(uint64_t seed) {
+Network::Options NetworkOptions(const Knobs& knobs, uint64_t seed) {
   Network::Options options;
   options.seed = seed;
+  options.weather.duplicate_permille = knobs.duplicate_permille;
   return options;
 }
 
@@ -66,6 +68,8 @@ struct Cluster::Node {
   std::unique_ptr<NodeCore> core;
   std::map<uint64_t, ShardRead> reads;
   std::unique_ptr<Job> job;
+  std::map<uint64_t, Instance> local_reads;  // request -> what was applied when it came
+  uint64_t failed_calls = 0;                 // of the disk, before the process started
   uint64_t next_read = 0;
   bool writing = false;
   bool broken = false;
@@ -73,14 +77,15 @@ struct Cluster::Node {
   uint64_t stores = 0;
   uint64_t durable_batch = 0;  // known to be
   std::map<GroupId, paxos::Invariants::Snapshot> before;
+  std::map<GroupId, uint32_t> incarnations;
 };
 
 std::string Knobs::ToString() const {
   return fmt::format(
       "nodes {} groups {} replicas {} segment {}K capacity {}K tick {}us disk {}us lease {}ms "
-      "election {}ms window {} kept {} overlay {} drift {}ppm",
+      "{}election {}ms window {} kept {} overlay {} drift {}ppm",
       nodes, groups, replicas, segment_bytes >> 10, capacity_bytes >> 10, tick / 1000,
-      disk_latency / 1000, leases.lease / kMillisecond,
+      disk_latency / 1000, leases.lease / kMillisecond, uneven ? "uneven " : "",
       shard.replica.election_timeout / kMillisecond, shard.replica.window_instances,
       engine.log_entries_kept, engine.overlay_rows, drift_ppm);
 }
@@ -89,16 +94,17 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   Knobs k;
   k.replicas = nodes >= 5 && rng->Percent(60) ? 5 : 3;
   if (nodes == 0) {
-    k.replicas = rng->Percent(15) ? 5 : rng->Percent(4) ? 1 : 3;
+    k.replicas = rng->Percent(25) ? 5 : rng->Percent(4) ? 1 : 3;
     nodes = k.replicas + static_cast<unsigned>(rng->Below(k.replicas == 1 ? 1 : 3));
   }
   k.nodes = std::max(nodes, 1u);
   k.replicas = std::min(k.replicas, k.nodes);
   k.groups = static_cast<unsigned>(rng->Between(1, 4));
-  k.segment_bytes = rng->Percent(50) ? 512 * 1024 : 1024 * 1024;
-  if (rng->Percent(60)) k.capacity_bytes = k.segment_bytes * rng->Between(18, 40);
+  k.segment_bytes = rng->Percent(40) ? 256 * 1024 : rng->Percent(50) ? 512 * 1024 : 1024 * 1024;
+  if (rng->Percent(60)) k.capacity_bytes = k.segment_bytes * rng->Between(14, 40);
   k.tick = static_cast<Nanos>(rng->Between(5, 20)) * kMillisecond;
   k.disk_latency = static_cast<Nanos>(rng->Between(50, 2000)) * 1000;
+  if (rng->Percent(25)) k.disk_latency *= 8;
   k.lose_percent = static_cast<unsigned>(rng->Between(0, 80));
   k.garble_percent = static_cast<unsigned>(rng->Between(0, 20));
   k.engine.inline_map = true;
@@ -110,8 +116,9 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   k.engine.capacity_bytes = k.capacity_bytes;
   k.engine.log_entries_kept = rng->Percent(50) ? rng->Between(20, 200) : 4096;
   k.engine.change_retention = rng->Percent(50) ? rng->Between(50, 500) : 0;
-  k.engine.overlay_rows = rng->Between(64, 2000);
+  k.engine.overlay_rows = rng->Percent(30) ? rng->Between(32, 200) : rng->Between(64, 2000);
   k.leases.lease = static_cast<Nanos>(rng->Between(100, 400)) * kMillisecond;
+  if (rng->Percent(30)) k.leases.lease *= 3;
   k.leases.interval = k.leases.lease / 4;
   k.leases.dead_after = 2 * k.leases.lease;
   k.leases.max_notices_per_message = rng->Percent(20) ? 1 : 256;
@@ -122,11 +129,16 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   r.max_entries_per_message = static_cast<uint32_t>(rng->Between(2, 32));
   r.max_bytes_per_message = rng->Between(16, 256) * 1024;
   r.election_timeout = k.leases.lease + static_cast<Nanos>(rng->Between(50, 300)) * kMillisecond;
+  if (rng->Percent(50)) k.duplicate_permille = static_cast<unsigned>(rng->Below(60));
+  k.uneven = rng->Percent(50);
+  if (k.uneven) r.election_timeout = static_cast<Nanos>(rng->Between(20, 60)) * kMillisecond;
   r.retransmit_after = static_cast<Nanos>(rng->Between(30, 200)) * kMillisecond;
   r.catch_up_retry = static_cast<Nanos>(rng->Between(30, 200)) * kMillisecond;
-  r.prepare_timeout = 2 * r.election_timeout;
+  r.prepare_timeout = std::max<Nanos>(2 * r.election_timeout, 400 * kMillisecond);
   k.shard.install_chunk_bytes = rng->Between(1, 16) * 4096;
-  k.drift_ppm = rng->Percent(50) ? static_cast<int64_t>(rng->Between(0, 100'000)) : 100;
+  k.drift_ppm = rng->Percent(35)   ? paxos::LeaseTable::kDriftPercent * 10'000
+                : rng->Percent(50) ? static_cast<int64_t>(rng->Between(0, 100'000))
+                                   : 100;
   // Engines that push back all the time. Drawn aside, so that the other seeds stay what they were.
   Rng aside(Rng(*rng).Next());
   if (aside.Percent(15)) k.engine.queue_records = aside.Between(1, 4);
@@ -137,7 +149,7 @@ Cluster::Cluster(Scheduler* scheduler, const Knobs& knobs, uint64_t seed)
     : scheduler_(scheduler),
       knobs_(knobs),
       rng_(seed),
-      network_(scheduler, NetworkOptions(rng_.Next())) {
+      network_(scheduler, NetworkOptions(knobs, rng_.Next())) {
   network_.SetDescriber([](const Packet& p) { return DescribeWire(p.As<Wire>().message); });
   for (NodeId id = 1; id <= knobs.nodes; ++id) {
     node_ids_.push_back(id);
@@ -146,7 +158,10 @@ Cluster::Cluster(Scheduler* scheduler, const Knobs& knobs, uint64_t seed)
     clock.bound_ppm = knobs.drift_ppm;
     clock.seed = rng_.Next();
     auto node = std::make_unique<Node>(scheduler, id, clock);
-    node->clock.KeepChanging(kSecond, 10 * kSecond);
+    // At the edge of the bound from the start, and for longer than a lease.
+    if (rng_.Percent(70))
+      node->clock.SetRate(rng_.Percent(50) ? clock.bound_ppm : -clock.bound_ppm);
+    node->clock.KeepChanging(kSecond, 20 * kSecond);
     Node* raw = node.get();
     nodes_.emplace(id, std::move(node));
     network_.AddNode(id, [this, raw](const Packet& packet) { Deliver(raw, packet); });
@@ -229,9 +244,16 @@ void Cluster::Boot(NodeId id) {
     if (!later) Broken(&node, opened.WithContext("open"));
     return;
   }
-  const uint64_t durable = node.engine->Stats().durable_batch;
+  node.failed_calls = node.disk->failed_calls(kSegments);
+  const uint64_t durable = node.engine->durable_batch();
   if (durable < node.durable_batch && on_broken_) {
     on_broken_(id, fmt::format("went back from batch {} to {}", node.durable_batch, durable));
+  }
+  for (const GroupId group : node.engine->Groups()) {
+    const auto info = node.engine->Info(group);
+    if (info.ok() && info->suspect && on_broken_) {
+      on_broken_(id, fmt::format("group {} may have lost records", group));
+    }
   }
   NodeCore::Options options;
   options.node = id;
@@ -239,6 +261,10 @@ void Cluster::Boot(NodeId id) {
   options.seed = rng_.Next();
   options.leases = knobs_.leases;
   options.shard = knobs_.shard;
+  if (knobs_.uneven) {
+    const auto lease = static_cast<uint64_t>(knobs_.leases.lease);
+    options.leases.dead_after = static_cast<Nanos>(rng_.Between(lease / 2, 4 * lease));
+  }
   const Nanos now = node.clock.Now();
   node.core = std::make_unique<NodeCore>(options, node.engine.get(), now);
   const Status started = node.core->Start(now);
@@ -266,6 +292,7 @@ void Cluster::Died(Node* node) {
   network_.SetUp(node->id, false);
   node->writing = false;
   node->reads.clear();
+  node->local_reads.clear();
   node->job.reset();
   node->core.reset();
   node->engine.reset();
@@ -331,6 +358,10 @@ void Cluster::Submit(NodeId id, GroupId group, ShardRequest request) {
   Node& node = At(id);
   auto shared = std::make_shared<ShardRequest>(std::move(request));
   node.gate.Offer([this, &node, group, shared] {
+    const Shard* shard = node.core->shard(group);
+    if (shared->kind == ShardRequest::Kind::kReadLocal && shard != nullptr) {
+      node.local_reads[shared->id] = shard->replica().applied();
+    }
     node.core->Submit(group, std::move(*shared), node.clock.Now());
     Act(&node);
   });
@@ -366,7 +397,13 @@ void Cluster::Act(Node* node) {
     network_.Send(std::move(packet));
   }
   for (ShardReply& reply : out.replies) {
-    if (on_reply_) on_reply_(node->id, reply);
+    std::optional<Instance> as_of;
+    const auto local = node->local_reads.find(reply.id);
+    if (local != node->local_reads.end()) {
+      as_of = local->second;
+      node->local_reads.erase(local);
+    }
+    if (on_reply_) on_reply_(node->id, reply, as_of);
   }
   for (ShardRead& read : out.reads) {
     const uint64_t ticket = node->next_read++;
@@ -396,6 +433,11 @@ void Cluster::Act(Node* node) {
     });
     return;
   }
+  // Nothing is known of what a failed write left behind, or what later ones are worth.
+  if (!node->writing && node->job == nullptr &&
+      node->disk->failed_calls(kSegments) > node->failed_calls) {
+    return Fail(fmt::format("node {} goes on after a failed write", node->id));
+  }
   StartBatch(node);
   StartJob(node);
 }
@@ -418,7 +460,7 @@ void Cluster::StartBatch(Node* node) {
                      node->writing = false;
                      std::vector<Completion> completions;
                      node->engine->BatchDone(batch, *written, node->clock.Now(), &completions);
-                     node->durable_batch = node->engine->Stats().durable_batch;
+                     node->durable_batch = node->engine->durable_batch();
                      node->core->Completed(completions, node->clock.Now());
                      Act(node);
                    });
@@ -445,6 +487,10 @@ void Cluster::CheckNode(Node* node) {
     const paxos::Replica& replica = shard->replica();
     ++checks_;
     std::string broken = paxos::Invariants::State(replica);
+    // Who is readmitted begins anew.
+    uint32_t& incarnation = node->incarnations[group];
+    if (incarnation != replica.options().self.incarnation) node->before.erase(group);
+    incarnation = replica.options().self.incarnation;
     const auto before = node->before.find(group);
     if (broken.empty() && before != node->before.end()) {
       broken = paxos::Invariants::Step(before->second, replica);
@@ -454,6 +500,12 @@ void Cluster::CheckNode(Node* node) {
     }
     const bool moved = before == node->before.end() || before->second.applied != replica.applied();
     node->before[group] = paxos::Invariants::Take(replica);
+    NoteChosen(node, group);
+    if (!replica.installing() && replica.applied() == replica.commit() &&
+        replica.config().instance() != shard->state().config().instance()) {
+      return Fail(
+          fmt::format("node {} group {}: not the configuration that it applied", node->id, group));
+    }
     if (!moved || replica.installing()) continue;
     const auto [chain, first] =
         chains_.try_emplace({group, replica.applied()}, shard->state().chain());
@@ -463,6 +515,41 @@ void Cluster::CheckNode(Node* node) {
                       "another replica applied",
                       node->id, group, replica.applied()));
     }
+  }
+}
+
+// Reads what was chosen next from this node's log, if it is there: whoever applies an instance
+// first may not have it on its own disk yet.
+void Cluster::NoteChosen(Node* node, GroupId group) {
+  auto& known = effects_[group];
+  const auto info = node->engine->Info(group);
+  if (!info.ok() || info->installing) return;
+  while (known.size() < info->stable) {
+    const Instance instance = known.size() + 1;
+    if (node->engine->LogEntries(group, instance, instance).empty()) return;
+    const auto record = node->engine->ReadLogRecord(group, instance);
+    if (!record.ok()) return;
+    std::map<Block, LocalReads::Effect> effects;
+    const auto& operations = record->entry.operations;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      const Operation& op = operations[i];
+      const bool write = op.kind == ::hydra::OpKind::kWrite;
+      if (!write && op.kind != ::hydra::OpKind::kZero && op.kind != ::hydra::OpKind::kUnmap)
+        continue;
+      for (uint64_t b = 0; b < op.count; ++b) {
+        const Block block = uint64_t{group} << 32 | (op.lba + b);
+        const Version version = MakeVersion(instance, static_cast<uint32_t>(i));
+        effects[block] = {block, version, write ? uint64_t{op.crcs[b]} : kAbsent};
+      }
+    }
+    auto& list = known.emplace_back();
+    for (const auto& [block, effect] : effects) list.push_back(effect);
+  }
+}
+
+void Cluster::TellChosen(LocalReads* reads) const {
+  for (const auto& [group, instances] : effects_) {
+    for (size_t i = 0; i < instances.size(); ++i) reads->Chosen(group, i + 1, instances[i]);
   }
 }
 

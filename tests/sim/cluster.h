@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "blockstore/engine.h"
 #include "daemon/node_core.h"
 #include "paxos/invariants.h"
+#include "tests/sim/local_reads.h"
 #include "tests/sim/network.h"
 #include "tests/sim/node_gate.h"
 #include "tests/sim/scheduler.h"
@@ -39,13 +41,19 @@ struct Knobs {
   paxos::LeaseTable::Options leases;
   Shard::Options shard;
   int64_t drift_ppm = 0;
+  unsigned duplicate_permille = 0;  // of messages, in any weather
+  // Nodes differ in when they give up a peer, and elect a master as soon as they may: nothing but
+  // the lease itself is left to keep two from serving at a time.
+  bool uneven = false;
 
   std::string ToString() const;
 };
 Knobs DrawKnobs(Rng* rng, unsigned nodes);
 
-// Replies go back to whoever asked.
-using ReplyHandler = std::function<void(NodeId from, const ShardReply& reply)>;
+// Replies go back to whoever asked. `as_of`: of a local read, what the replica had applied when it
+// took the request.
+using ReplyHandler =
+    std::function<void(NodeId from, const ShardReply& reply, std::optional<Instance> as_of)>;
 
 class Cluster {
  public:
@@ -98,6 +106,9 @@ class Cluster {
   // Compares blocks and state of all members; checkpoints. "" or what differs.
   std::string CompareReplicas();
 
+  // Reports all that was chosen, as far as it was seen on a disk. Values are the blocks' checksums.
+  void TellChosen(LocalReads* reads) const;
+
   uint64_t checks() const { return checks_; }
   uint64_t life(NodeId node) const;              // changes with every start
   Instance HighestApplied(GroupId group) const;  // by any replica, ever
@@ -114,6 +125,7 @@ class Cluster {
   void StartJob(Node* node);
   void Deliver(Node* node, const Packet& packet);
   void CheckNode(Node* node);
+  void NoteChosen(Node* node, GroupId group);
   void Died(Node* node);
   void Fail(const std::string& what);
   void Broken(Node* node, const Status& why);
@@ -130,6 +142,8 @@ class Cluster {
   BrokenHandler on_broken_;
   // (group, instance) -> checksum over all that was chosen up to there.
   std::map<std::pair<GroupId, Instance>, uint64_t> chains_;
+  // What instances 1, 2 ... of each group do to blocks.
+  std::map<GroupId, std::vector<std::vector<LocalReads::Effect>>> effects_;
   uint64_t checks_ = 0;
 };
 

@@ -102,6 +102,13 @@ bool FaultAtlas::BeginChange(Group id, const Members& members) {
     ++refused_;
     return false;
   }
+  // What is damaged may be lost yet: the new members must be able to go on without.
+  const auto lost = std::count_if(members.begin(), members.end(),
+                                  [this](const NodeId node) { return damaged(node); });
+  if (!calm_ && static_cast<size_t>(lost) > Spare(members)) {
+    ++refused_;
+    return false;
+  }
   // Whoever joins has to catch up first.
   for (const NodeId joining : Leaving(members, present)) group.behind.insert(joining);
   group.in_force.push_back(members);

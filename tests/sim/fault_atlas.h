@@ -115,6 +115,8 @@ class FaultAtlas {
   // The payload of this entry, or of a block this entry wrote, wherever it lies; never a header.
   // Needs no Permit and no repair.
   [[nodiscard]] bool MayRotPayload(NodeId node, Group group, uint64_t instance) const;
+  // Nothing will be damaged any more: what is, is repaired in whatever order.
+  void Calm() { calm_ = true; }
   // See above what it takes. The node must be damaged.
   void Repaired(NodeId node);
 
@@ -139,6 +141,7 @@ class FaultAtlas {
   const uint64_t seed_;
   const Mode mode_;
   std::map<Group, GroupState> groups_;
+  bool calm_ = false;
   std::set<NodeId> damaged_;
   std::map<NodeId, size_t> permits_;  // out, not committed
   uint64_t granted_ = 0;

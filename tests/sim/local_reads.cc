@@ -28,6 +28,11 @@ void LocalReads::Chosen(Group group, uint64_t instance, const std::vector<Effect
   }
 }
 
+uint64_t LocalReads::chosen(Group group) const {
+  const auto found = chosen_.find(group);
+  return found == chosen_.end() ? 0 : found->second;
+}
+
 std::string LocalReads::Observe(const Observation& read) {
   ++observations_;
   const auto problem = [&](const std::string& what) {
@@ -83,13 +88,19 @@ std::string LocalReads::CheckBlock(const Observation& read, const Seen& seen) {
   return fmt::format("absent after version {}, and not deleted since", VersionText(before));
 }
 
-// Exactly what an ideal replica would show that has applied this much.
+// Exactly what an ideal replica would show that has applied this much, or anything up to `until`.
 std::string LocalReads::CheckAsOf(const Observation& read, const Seen& seen) const {
   const std::map<Version, Value>& versions = versions_.at(seen.block);
   const auto above = versions.lower_bound((*read.as_of + 1) << kOperationBits);
   const Value value = above == versions.begin() ? kAbsent : std::prev(above)->second;
   const Version version = above == versions.begin() ? 0 : std::prev(above)->first;
-  if (seen.value == value && (seen.version == 0 || seen.version == version)) return "";
+  const auto matches = [&](Version version, Value value) {
+    return seen.value == value && (seen.version == 0 || seen.version == version);
+  };
+  if (matches(version, value)) return "";
+  for (auto it = above; it != versions.end() && it->first >> kOperationBits <= read.until; ++it) {
+    if (matches(it->first, it->second)) return "";
+  }
   return fmt::format("{} (version {}) as of instance {}, which left {} (version {})", seen.value,
                      VersionText(seen.version), *read.as_of, value, VersionText(version));
 }

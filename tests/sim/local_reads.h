@@ -4,8 +4,8 @@
 // may be old, but a replica never shows what was not chosen, and a session at a replica never goes
 // back.
 //
-// The simulation reports each entry when the first replica learns that it is chosen, and each local
-// read when it is answered; both are judged at once.
+// An observation is judged by what was reported as chosen before it. Reads that were under way side
+// by side at a replica are sessions of their own: what bounds them is what the replica had applied.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,15 @@ class LocalReads {
     uint64_t session = 0;  // a new one after every restart of the replica
     Group group = 0;
     std::optional<uint64_t> as_of;  // the instance the replica had applied, if it says so
+    // Blocks may be as new as this: what the replica had applied when it answered. At least as_of.
+    uint64_t until = 0;
     std::vector<Seen> blocks;
   };
 
   // Instances of a group in order; those without effect may be left out.
   void Chosen(Group group, uint64_t instance, const std::vector<Effect>& effects);
 
+  uint64_t chosen(Group group) const;  // the last instance reported
   // "" or what is wrong with it.
   [[nodiscard]] std::string Observe(const Observation& read);
   uint64_t observations() const { return observations_; }

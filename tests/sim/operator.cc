@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/sabotage.h"
+
 namespace hydra::sim {
 namespace {
 
@@ -87,7 +89,10 @@ bool Operator::Replace(GroupId group, NodeId master, const paxos::Config& config
     if (!lost && !shard->replica().suspect()) continue;
     if (!lost && shard->replica().options().self != member.id) continue;
     // A learner that was just added gets its replica in CreateMissing.
-    if (lost && member.role == paxos::Role::kLearner) continue;
+    if (lost && member.role == paxos::Role::kLearner &&
+        !created_.contains({group, node, member.id.incarnation})) {
+      continue;
+    }
     std::vector<paxos::Member> members = config.members();
     for (paxos::Member& m : members) {
       if (m.id == member.id) {
@@ -153,11 +158,18 @@ bool Operator::Propose(GroupId group, NodeId master, std::vector<paxos::Member> 
 // A member without a replica gets one, as the catalogue would tell its node.
 void Operator::CreateMissing(GroupId group, const paxos::Config& config) {
   for (const paxos::Member& member : config.members()) {
-    if (member.role != paxos::Role::kLearner || !cluster_->alive(member.id.node)) continue;
+    // A voter without a replica lost it with its disk, and its place is another's (Replace).
+    const bool reborn = HYDRA_SABOTAGE(kWipedNodeVotes) && member.role == paxos::Role::kVoter;
+    if (member.role != paxos::Role::kLearner && !reborn) continue;
+    if (!cluster_->alive(member.id.node)) continue;
     if (cluster_->shard(member.id.node, group) != nullptr) continue;
-    cluster_->Touch(member.id.node, [group, id = member.id](NodeCore* core, Nanos now) {
+    // What it promised in its first life may be lost with its disk: Replace gives it another name.
+    const bool first = created_.insert({group, member.id.node, member.id.incarnation}).second;
+    if (!first && !reborn) continue;
+    cluster_->Touch(member.id.node, [=, id = member.id](NodeCore* core, Nanos now) {
       if (core->shard(group) != nullptr) return;
-      core->CreateGroup(group, 1, id.incarnation, {}, now).IgnoreError();
+      const auto members = reborn ? config.members() : std::vector<paxos::Member>();
+      core->CreateGroup(group, 1, id.incarnation, members, now).IgnoreError();
     });
   }
 }

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/rng.h"
 #include "tests/sim/cluster.h"
@@ -50,7 +51,9 @@ class Operator {
   std::map<GroupId, Instance> noted_;
   std::map<GroupId, Ballot> proposed_in_;     // the change in flight
   std::map<GroupId, uint32_t> incarnations_;  // the highest given out
-  std::set<NodeId> wiped_;                    // came back with an empty disk since it was damaged
+  // Replicas that were ever made: one whose disk is lost is not made again under the same name.
+  std::set<std::tuple<GroupId, NodeId, uint32_t>> created_;
+  std::set<NodeId> wiped_;  // came back with an empty disk since it was damaged
 };
 
 }  // namespace hydra::sim

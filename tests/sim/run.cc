@@ -16,6 +16,8 @@
 namespace hydra::sim {
 namespace {
 
+constexpr uint64_t kUndecidedShare = 4;  // one in so many checks may be
+
 constexpr Nanos kStep = 100 * kMillisecond;
 constexpr Nanos kHealWithin = 120 * kSecond;  // of virtual time, after the last fault
 
@@ -26,9 +28,12 @@ Workload::Options DrawWorkload(Rng* rng) {
   options.blocks = static_cast<unsigned>(rng->Between(6, 40));
   options.loss_percent = static_cast<unsigned>(rng->Below(15));
   options.twice_percent = static_cast<unsigned>(rng->Below(20));
-  options.think = static_cast<Nanos>(rng->Between(5, 60)) * kMillisecond;
+  options.think = static_cast<Nanos>(rng->Between(2, 50)) * kMillisecond;
   options.patience = static_cast<Nanos>(rng->Between(200, 800)) * kMillisecond;
+  // Some look for another master at once.
+  if (rng->Percent(50)) options.patience = static_cast<Nanos>(rng->Between(15, 80)) * kMillisecond;
   if (rng->Percent(30)) options.session_timeout = 2 * kSecond;
+  options.readers = rng->Percent(60);
   return options;
 }
 
@@ -55,7 +60,9 @@ class Run {
       if (!atlas.damaged(node)) Fail(fmt::format("node {} fails without a cause: {}", node, why));
     });
     cluster.SetReplyHandler(
-        [&](NodeId from, const ShardReply& reply) { workload.OnReply(from, reply); });
+        [&](NodeId from, const ShardReply& reply, std::optional<Instance> as_of) {
+          workload.OnReply(from, reply, as_of);
+        });
 
     cluster.CreateAll();
     op.Start();
@@ -126,10 +133,20 @@ class Run {
       const std::string stale = workload->CheckSeen();
       if (!stale.empty()) Fail(stale);
     }
+    if (result_.ok) {
+      const std::string wrong = workload->CheckLocalReads();
+      if (!wrong.empty()) Fail(wrong);
+    }
     if (!result_.ok) return;
     const CheckResult checked = CheckLinearizable(workload->history());
     if (!checked.ok) Fail("not linearizable: " + checked.explanation);
-    if (checked.undecided > 0) Fail(fmt::format("{} checks are undecided", checked.undecided));
+    // Where too many operations have no certain outcome a search is given up. A few of those are
+    // said aloud in the summary; a run that has more was not checked.
+    result_.undecided = checked.undecided;
+    if (checked.undecided * kUndecidedShare > checked.blocks + checked.pairs) {
+      Fail(fmt::format("{} of {} checks are undecided", checked.undecided,
+                       checked.blocks + checked.pairs));
+    }
   }
 
   const RunOptions options_;

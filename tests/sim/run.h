@@ -29,6 +29,7 @@ struct RunResult {
   uint64_t trace_hash = 0;
   Nanos simulated = 0;
   uint64_t operations_checked = 0;
+  uint64_t undecided = 0;                  // searches given up
   std::map<std::string, uint64_t> faults;  // injected, by kind
 
   uint64_t faults_injected() const {

@@ -45,6 +45,7 @@ Workload::Workload(Scheduler* scheduler, Cluster* cluster, const Options& option
   for (unsigned i = 0; i < options.clients; ++i) {
     clients_.push_back(std::make_unique<Client>());
     clients_.back()->id = i + 1;
+    clients_.back()->reader = options.readers && i % 3 == 1;
   }
 }
 
@@ -75,7 +76,7 @@ void Workload::Issue(Client* client) {
   const GroupId group = groups[rng_.Below(groups.size())];
   Session& session = client->sessions[group];
   const unsigned dice = static_cast<unsigned>(rng_.Below(100));
-  const bool mutation = dice < 55;
+  const bool mutation = dice < 55 && !client->reader;
   if (mutation && session.id == 0) {
     if (!session.opening) {
       OpenSession(client, group);
@@ -188,7 +189,7 @@ void Workload::Send(uint64_t key) {
   Operation* operation = found->second.get();
   ++operation->attempts;
   NodeId target = operation->target;
-  if (target == 0) target = hints_[operation->group];
+  if (target == 0) target = operation->client->masters[operation->group];
   // A follower can serve a linearizable read as well.
   if (target == 0 || (operation->request.kind == ShardRequest::Kind::kRead && rng_.Percent(20))) {
     target = AnyNode();
@@ -232,7 +233,6 @@ void Workload::Send(uint64_t key) {
 void Workload::Retry(Operation* operation, NodeId hint, Nanos delay) {
   scheduler_->Cancel(operation->timer);
   operation->target = hint;
-  if (hint != 0) hints_[operation->group] = hint;
   const uint64_t key = operation->key;
   operation->timer = scheduler_->After(delay, {"again", 0, key}, [this, key] { Send(key); });
 }
@@ -257,7 +257,8 @@ void Workload::TimedOut(uint64_t key) {
 // --- Answers
 // --------------------------------------------------------------------------------------
 
-void Workload::OnReply(NodeId from, const ShardReply& reply) {
+void Workload::OnReply(NodeId from, const ShardReply& reply, std::optional<Instance> as_of) {
+  if (as_of && reply.data) NoteLocal(from, reply, *as_of);
   if (!reliable_ && rng_.Percent(options_.loss_percent)) return;
   const Nanos delay = static_cast<Nanos>(rng_.Between(50, 2000)) * 1000;
   auto shared = std::make_shared<ShardReply>(reply);
@@ -293,6 +294,7 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
         Finish(operation);
         return;
       }
+      if (reply.master != 0) operation->client->masters[operation->group] = reply.master;
       Retry(operation, reply.master != 0 ? reply.master : AnyNode(),
             static_cast<Nanos>(rng_.Between(1, 50)) * kMillisecond);
       return;
@@ -300,7 +302,15 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
       operation->maybe = true;
       Retry(operation, AnyNode(), static_cast<Nanos>(rng_.Between(1, 50)) * kMillisecond);
       return;
-    case ShardAnswer::kStale: history_.Refused(operation->op, now); break;
+    case ShardAnswer::kStale:
+      // Certain of this copy only: another master may take another, whose blocks have no newer
+      // version there because that was never chosen.
+      if (operation->maybe) {
+        history_.Unknown(operation->op, now);
+      } else {
+        history_.Refused(operation->op, now);
+      }
+      break;
     case ShardAnswer::kSessionExpired:
       if (operation->maybe || operation->attempts > 1) {
         history_.Unknown(operation->op, now);
@@ -334,7 +344,11 @@ void Workload::HandleDone(Operation* operation, NodeId from, const ShardReply& r
       session.id = VersionInstance(reply.outcome.version);
     }
   } else if (operation->local) {
-    CheckLocal(*operation, from, *reply.data);
+    std::vector<Value> values;
+    if (!Values(*operation, *reply.data, &values)) {
+      Fail(fmt::format("node {} answered a local read with data that nobody wrote", from));
+      return;
+    }
   } else if (operation->request.kind == ShardRequest::Kind::kRead) {
     std::vector<Value> values;
     if (!Values(*operation, *reply.data, &values)) {
@@ -351,7 +365,7 @@ void Workload::HandleDone(Operation* operation, NodeId from, const ShardReply& r
     Fail(fmt::format("a mutation was answered with code {}", static_cast<int>(reply.outcome.code)));
     return;
   }
-  hints_[operation->group] = operation->local ? hints_[operation->group] : from;
+  if (!operation->local) operation->client->masters[operation->group] = from;
   Finish(operation);
 }
 
@@ -382,23 +396,39 @@ bool Workload::Values(const Operation& operation, const ReadResult& data, std::v
   return true;
 }
 
-void Workload::CheckLocal(const Operation& operation, NodeId from, const ReadResult& data) {
-  std::vector<Value> values;
-  if (!Values(operation, data, &values)) {
-    return Fail(fmt::format("node {} answered a local read with data that nobody wrote", from));
-  }
+// As it leaves the node, whatever becomes of the answer.
+void Workload::NoteLocal(NodeId from, const ShardReply& reply, Instance as_of) {
+  const auto attempt = attempts_.find(reply.id);
+  if (attempt == attempts_.end()) return;
+  const auto found = operations_.find(attempt->second);
+  if (found == operations_.end()) return;
+  const Operation& operation = *found->second;
+  LocalReads::Observation read;
+  read.replica = from;
+  read.session = local_reads_.size();
+  read.group = operation.group;
+  read.as_of = as_of;
+  read.until = cluster_->shard(from, operation.group)->replica().applied();
   for (uint64_t i = 0; i < operation.request.count; ++i) {
-    const Version version = data.blocks[i].version;
-    if (version == 0) continue;
-    const Block block = BlockOf(operation.group, operation.request.lba + i);
-    if (VersionInstance(version) > cluster_->HighestApplied(operation.group)) {
-      return Fail(fmt::format("node {} showed a version that was never chosen", from));
-    }
-    Version& seen = local_seen_[{from, cluster_->life(from), block}];
-    // Two reads of one client may overtake each other on their way back; versions tell the order
-    // only within what one answer can know, so only a step back in committed state is checked.
-    seen = std::max(seen, version);
+    const BlockInfo& info = reply.data->blocks[i];
+    const auto bytes = reply.data->data.span().subspan(i * kPageSize, kPageSize);
+    const Value value = info.version == 0 ? kAbsent : uint64_t{Crc32c(bytes)};
+    read.blocks.push_back(
+        {BlockOf(operation.group, operation.request.lba + i), info.version, value});
   }
+  local_reads_.push_back(std::move(read));
+}
+
+std::string Workload::CheckLocalReads() const {
+  LocalReads checker;
+  cluster_->TellChosen(&checker);
+  for (const LocalReads::Observation& read : local_reads_) {
+    // Of instances that no disk showed in time, nothing is known.
+    if (read.until > checker.chosen(read.group)) continue;
+    std::string wrong = checker.Observe(read);
+    if (!wrong.empty()) return wrong;
+  }
+  return {};
 }
 
 std::string Workload::CheckSeen() const {

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/rng.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/history.h"
+#include "tests/sim/local_reads.h"
 #include "tests/sim/scheduler.h"
 
 namespace hydra::sim {
@@ -30,6 +32,9 @@ class Workload {
     Nanos patience = 400 * kMillisecond;  // until it sends again
     unsigned give_up_percent = 3;         // per time-out, while faults go on
     Nanos session_timeout = 30 * kSecond;
+    // Some clients only read, and so stay with a master that answers, whoever else writes
+    // elsewhere.
+    bool readers = false;
   };
 
   using FailureHandler = std::function<void(const std::string&)>;
@@ -42,12 +47,14 @@ class Workload {
   void SetReliable();  // no more losses, nobody gives up
   size_t open() const { return operations_.size(); }
   std::string DescribeOpen() const;
-  void OnReply(NodeId from, const ShardReply& reply);
+  void OnReply(NodeId from, const ShardReply& reply, std::optional<Instance> as_of);
 
   const History& history() const { return history_; }
   uint64_t finished() const { return finished_; }
   // Every answered write knew what it overwrote. "" or what did not.
   std::string CheckSeen() const;
+  // Every read that a replica answered by itself showed what it had applied. "" or what did not.
+  std::string CheckLocalReads() const;
 
  private:
   struct Session {
@@ -60,7 +67,8 @@ class Workload {
   struct Client {
     uint32_t id = 0;
     std::map<GroupId, Session> sessions;
-    unsigned running = 0;
+    std::map<GroupId, NodeId> masters;  // as far as this client knows
+    bool reader = false;
   };
   struct Operation {
     uint64_t key = 0;
@@ -88,14 +96,13 @@ class Workload {
   void MakeMutation(Operation* operation);
   void MakeRead(Operation* operation);
   void Send(uint64_t key);
-  void Deliver(uint64_t id, NodeId node, GroupId group, ShardRequest request);
   void Retry(Operation* operation, NodeId hint, Nanos delay);
   void TimedOut(uint64_t key);
+  void NoteLocal(NodeId from, const ShardReply& reply, Instance as_of);
   void Handle(uint64_t id, NodeId from, const ShardReply& reply);
   void HandleDone(Operation* operation, NodeId from, const ShardReply& reply);
   void Finish(Operation* operation);
   bool Values(const Operation& operation, const ReadResult& data, std::vector<Value>* out);
-  void CheckLocal(const Operation& operation, NodeId from, const ReadResult& data);
   void Fail(const std::string& what) {
     if (on_failure_) on_failure_(what);
   }
@@ -123,8 +130,7 @@ class Workload {
   };
   std::map<uint64_t, Attempt> seen_attempts_;   // request id -> what it knew
   std::map<Block, std::vector<Write>> writes_;  // answered, with what they knew
-  std::map<GroupId, NodeId> hints_;
-  std::map<std::tuple<NodeId, uint64_t, Block>, Version> local_seen_;
+  std::vector<LocalReads::Observation> local_reads_;
 };
 
 }  // namespace hydra::sim

@@ -161,6 +161,16 @@ TEST(FaultAtlas, ADamagedNodeMayBeReplacedButNoOtherRemoved) {
   Damage(&atlas, 2);
 }
 
+TEST(FaultAtlas, AConfigurationThatCannotSpareItsDamagedMembersIsNotBegun) {
+  FaultAtlas atlas(1, Mode::kNodes);
+  atlas.AddGroup(1, {1, 2, 3});
+  atlas.AddGroup(2, {4, 5, 6});
+  Damage(&atlas, 1);
+  Damage(&atlas, 4);
+  EXPECT_FALSE(atlas.BeginChange(1, {1, 2, 3, 4})) << "2 and 3 are no majority of it";
+  EXPECT_TRUE(atlas.BeginChange(1, {1, 2, 3, 5}));
+}
+
 TEST(FaultAtlas, AChangeThatFailedLeavesTheOldConfiguration) {
   FaultAtlas atlas(1, Mode::kNodes);
   atlas.AddGroup(1, {1, 2, 3});

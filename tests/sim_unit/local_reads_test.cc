@@ -27,13 +27,14 @@ class LocalReadsTest : public testing::Test {
 
   std::string See(Block block, uint64_t version, Value value, NodeId replica = 1,
                   uint64_t session = 1) {
-    return reads_.Observe({replica, session, 1, std::nullopt, {{block, version, value}}});
+    return reads_.Observe({replica, session, 1, std::nullopt, 0, {{block, version, value}}});
   }
   std::string SeeAsOf(uint64_t as_of, std::vector<LocalReads::Seen> blocks, uint64_t session = 1) {
-    return reads_.Observe({1, session, 1, as_of, std::move(blocks)});
+    return reads_.Observe({1, session, 1, as_of, as_of, std::move(blocks)});
   }
 
   LocalReads reads_;
+  uint64_t session_ = 100;
 };
 
 TEST_F(LocalReadsTest, OldIsFineButNeverBack) {
@@ -55,6 +56,25 @@ TEST_F(LocalReadsTest, WhatWasNotChosenIsNeverShown) {
 TEST_F(LocalReadsTest, AVersionHasOneValue) {
   EXPECT_THAT(See(10, V(2), 100), HasSubstr("version 2.0 is 101, not 100"));
   EXPECT_THAT(See(10, 0, 100), HasSubstr("without a version"));
+}
+
+TEST_F(LocalReadsTest, ABlockMayBeAsNewAsTheAnswerButNoOlderThanTheQuestion) {
+  const auto see = [&](uint64_t as_of, uint64_t until, LocalReads::Seen seen) {
+    LocalReads::Observation read;
+    read.replica = 1;
+    read.session = ++session_;
+    read.group = 1;
+    read.as_of = as_of;
+    read.until = until;
+    read.blocks = {seen};
+    return reads_.Observe(read);
+  };
+  EXPECT_EQ(see(2, 5, {10, V(2), 101}), "");
+  EXPECT_EQ(see(2, 5, {10, V(5), 103}), "");
+  EXPECT_EQ(see(2, 5, {10, 0, kAbsent}), "") << "deleted in between";
+  EXPECT_THAT(see(2, 5, {10, V(1), 100}), HasSubstr("as of instance 2"));
+  EXPECT_THAT(see(2, 3, {10, V(5), 103}), HasSubstr("as of instance 2"));
+  EXPECT_THAT(see(2, 3, {10, 0, kAbsent}), HasSubstr("as of instance 2"));
 }
 
 TEST_F(LocalReadsTest, AbsentIsBeforeTheFirstWriteOrAfterADelete) {

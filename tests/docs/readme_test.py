@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Types the README's shell blocks, in order, into one shell, and compiles its C++ example.
+
+usage: readme_test.py ROOT
+
+Only where the cluster is differs from what a reader gets: its data are in a temporary directory, and
+its ports are free ones. Blocks are fenced: ```sh is typed, ```cpp FILE is saved as FILE.
+"""
+import os
+import random
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+BLOCK = re.compile(r"^```(sh|cpp (\S+))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SKIPPED = "./scripts/test"  # runs this
+PATIENCE = 540
+
+
+def free_base():
+    """A base port whose ports for three nodes nobody uses."""
+    while True:
+        base = random.randrange(20000, 30000)
+        try:
+            for port in [base + step + node for step in (0, 100, 200) for node in (1, 2, 3)]:
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return base
+        except OSError:
+            continue
+
+
+def script_of(readme, base, saved):
+    """One script that types every block. C++ blocks become files; `saved` collects their names."""
+    lines = ["set -eu"]
+    for match in BLOCK.finditer(readme):
+        name, body = match.group(2), match.group(3)
+        if name is not None:
+            code = re.sub(r"127\.0\.0\.1:71(\d\d)",
+                          lambda m: f"127.0.0.1:{base + int(m.group(1))}", body)
+            lines.append(f"cat > {name} <<'END_OF_FILE'\n{code}END_OF_FILE")
+            saved.append(name)
+            continue
+        for line in body.splitlines():
+            if not line.startswith(SKIPPED):
+                lines += [f"printf '\\n$ %s\\n' {shlex.quote(line)}", line]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    root = sys.argv[1]
+    with open(os.path.join(root, "README.md"), encoding="utf-8") as file:
+        readme = file.read()
+    state = tempfile.mkdtemp(prefix="hydra-readme-")
+    base = free_base()
+    addresses = ",".join(f"127.0.0.1:{base + node}" for node in (1, 2, 3))
+    environment = dict(os.environ, XDG_STATE_HOME=state, HYDRA_BASE_PORT=str(base),
+                       HYDRA_CLUSTER=addresses)
+    saved = []
+    script = script_of(readme, base, saved)
+    if "./scripts/run" not in script or not saved:
+        sys.exit("the README has no ./scripts/run or no C++ example any more")
+    try:
+        code = subprocess.run(["bash", "-c", script], cwd=root, env=environment, timeout=PATIENCE,
+                              check=False).returncode
+    except subprocess.TimeoutExpired:
+        code = "a time-out"
+    finally:
+        subprocess.run(["scripts/cluster", "stop"], cwd=root, env=environment, check=False)
+        shutil.rmtree(state, ignore_errors=True)
+    print(f"the README's commands ended with {code}")
+    sys.exit(0 if code == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

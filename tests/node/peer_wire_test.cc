@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/peer_wire.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "base/crc32c.h"
+#include "daemon/shard_install.h"
+#include "tests/support/gtest_status.h"
+
+namespace hydra {
+namespace {
+
+// As it arrives: one buffer for all payload.
+Frame Arrived(const PeerFrame& sent) {
+  Frame frame;
+  frame.type = sent.type;
+  frame.header = sent.header;
+  frame.payload_bytes = sent.payload_bytes;
+  if (sent.payload_bytes > 0) frame.payload = Buffer::Allocate(sent.payload_bytes);
+  size_t at = 0;
+  for (const BufferSlice& slice : sent.payload) {
+    std::memcpy(frame.payload.data() + at, slice.data(), slice.length);
+    at += slice.length;
+  }
+  return frame;
+}
+
+std::shared_ptr<EntryBody> WriteOf(uint8_t fill, uint64_t blocks) {
+  auto body = std::make_shared<EntryBody>();
+  Buffer data = Buffer::Allocate(blocks * kPageSize);
+  std::memset(data.data(), fill, data.size());
+  Operation op;
+  op.kind = OpKind::kWrite;
+  op.lba = fill;
+  op.count = blocks;
+  for (uint64_t i = 0; i < blocks; ++i) op.crcs.push_back(Crc32c(data.data(), kPageSize));
+  body->entry.operations.push_back(op);
+  body->payload.push_back({data, 0, data.size()});
+  return body;
+}
+
+paxos::Message AcceptOf(const std::vector<std::shared_ptr<EntryBody>>& bodies) {
+  auto entries = std::make_shared<std::vector<paxos::AcceptEntry>>();
+  Instance instance = 8;
+  for (const auto& body : bodies) {
+    paxos::EntryMeta meta = *MetaOf(body->entry, instance);
+    entries->push_back({instance++, meta, body});
+  }
+  return {3, {1, 1}, {2, 1}, 77, paxos::Accept{{4, 1}, 7, entries}};
+}
+
+TEST(PeerWire, CarriesEntriesAndTheirPayload) {
+  const auto first = WriteOf(1, 3);
+  const auto second = WriteOf(2, 1);
+  const PeerFrame sent = EncodePeerMessage(AcceptOf({first, second}));
+  EXPECT_EQ(sent.payload_bytes, 4 * kPageSize);
+  ASSERT_EQ(sent.payload.size(), 2u);
+  EXPECT_EQ(sent.payload[0].data(), first->payload[0].data());  // not copied
+  const auto got = DecodePeerMessage(Arrived(sent));
+  ASSERT_OK(got.status());
+  const auto& accept = std::get<paxos::Accept>(std::get<paxos::Message>(*got).body);
+  ASSERT_EQ(accept.entries->size(), 2u);
+  const auto* body = static_cast<const EntryBody*>((*accept.entries)[1].body.get());
+  EXPECT_EQ(body->entry, second->entry);
+  ASSERT_EQ(body->payload.size(), 1u);
+  EXPECT_EQ(std::memcmp(body->payload[0].data(), second->payload[0].data(), kPageSize), 0);
+}
+
+TEST(PeerWire, CarriesPiecesOfImages) {
+  auto body = std::make_shared<InstallBody>();
+  ImageChunk& chunk = body->piece.chunk;
+  chunk.mode = InstallMode::kImage;
+  chunk.from = 5;
+  chunk.to = kEndOfBlocks;
+  chunk.as_of = 9;
+  chunk.newest = 12;
+  chunk.cursor = "next";
+  chunk.rows = {{.number = 1, .whole_extent = true, .kind = BlockKind::kZero, .version = 3},
+                {.number = 7, .kind = BlockKind::kData, .version = 4, .crc = 99},
+                {.number = 8, .kind = BlockKind::kData, .version = 5, .crc = 98, .same = true}};
+  body->piece.state = std::string(5000, 's');
+  body->piece.payload.push_back({Buffer::Allocate(kPageSize), 0, kPageSize});
+  paxos::InstallChunk message;
+  message.transfer = 6;
+  message.next = "next";
+  message.as_of = 9;
+  message.body = body;
+  const PeerFrame sent = EncodePeerMessage(paxos::Message{3, {1, 1}, {2, 1}, 77, message});
+  const auto got = DecodePeerMessage(Arrived(sent));
+  ASSERT_OK(got.status());
+  const auto& back = std::get<paxos::InstallChunk>(std::get<paxos::Message>(*got).body);
+  const auto* piece = static_cast<const InstallBody*>(back.body.get());
+  EXPECT_EQ(piece->piece.chunk.rows, chunk.rows);
+  EXPECT_EQ(piece->piece.chunk.to, kEndOfBlocks);
+  EXPECT_EQ(piece->piece.chunk.cursor, "next");
+  EXPECT_EQ(piece->piece.state, body->piece.state);
+  EXPECT_EQ(piece->piece.payload.size(), 1u);
+}
+
+TEST(PeerWire, CarriesHeartbeats) {
+  paxos::Heartbeat heartbeat;
+  heartbeat.from = 1;
+  heartbeat.to = 2;
+  heartbeat.boot = 5;
+  heartbeat.sequence = 9;
+  const PeerFrame sent = EncodePeerMessage(heartbeat);
+  EXPECT_EQ(sent.type, FrameType::kHeartbeat);
+  const auto got = DecodePeerMessage(Arrived(sent));
+  ASSERT_OK(got.status());
+  EXPECT_EQ(std::get<paxos::Heartbeat>(*got).sequence, 9u);
+}
+
+// Whatever is cut, too long or of another kind is refused, and nothing reads beyond its end.
+TEST(PeerWire, RefusesWhatIsNotWhole) {
+  const Frame good = Arrived(EncodePeerMessage(AcceptOf({WriteOf(1, 2)})));
+  ASSERT_OK(DecodePeerMessage(good).status());
+  for (size_t length = 0; length < good.header.size(); ++length) {
+    Frame cut = good;
+    cut.header.resize(length);
+    EXPECT_FALSE(DecodePeerMessage(cut).ok()) << length;
+  }
+  Frame longer = good;
+  longer.header += "x";
+  EXPECT_FALSE(DecodePeerMessage(longer).ok());
+  Frame less = good;
+  less.payload_bytes -= kPageSize;
+  EXPECT_FALSE(DecodePeerMessage(less).ok());
+  Frame none = good;
+  none.payload_bytes = 0;
+  none.payload = {};
+  EXPECT_FALSE(DecodePeerMessage(none).ok());
+  for (size_t at = 0; at < good.header.size(); ++at) {
+    for (const uint8_t flip : {0x01, 0x80, 0xff}) {
+      Frame changed = good;
+      changed.header[at] = static_cast<char>(changed.header[at] ^ flip);
+      DecodePeerMessage(changed).status().IgnoreError();  // any answer, no crash
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hydra

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One node by hand: a shard on an engine on a simulated disk. The test says when the disk writes,
+// when a read is carried out, and what the other members say.
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "base/crc32c.h"
+#include "base/sim_disk.h"
+#include "daemon/node_core.h"
+#include "tests/support/gtest_status.h"
+
+namespace hydra {
+namespace {
+
+constexpr GroupId kGroup = 1;
+
+class ShardTest : public testing::Test {
+ protected:
+  ShardTest() {
+    engine_options_.inline_map = true;
+    engine_options_.spare_segments = 1;
+    engine_options_.map_write_buffer = 64 * 1024;
+    engine_options_.map_cache = 64 * 1024;
+    engine_options_.ballast_bytes = 0;
+    options_.node = 1;
+    options_.boot = 77;
+  }
+
+  // Node 1 of a group of so many voters.
+  void Start(NodeId voters) {
+    CreateOptions create;
+    create.segment_bytes = 512 * 1024;
+    create.store = Uuid{};
+    create.store->bytes[0] = 1;
+    ASSERT_OK(Engine::Create(&disk_, "/store", create));
+    engine_options_.fs = &disk_;
+    engine_options_.dir = "/store";
+    auto engine = Engine::Open(engine_options_);
+    ASSERT_OK(engine.status());
+    engine_ = std::move(*engine);
+    node_ = std::make_unique<NodeCore>(options_, engine_.get(), now_);
+    ASSERT_OK(node_->Start(now_));
+    std::vector<paxos::Member> members;
+    for (NodeId id = 1; id <= voters; ++id) members.push_back({{id, 1}, paxos::Role::kVoter});
+    ASSERT_OK(node_->CreateGroup(kGroup, 1, 1, members, now_));
+    Flush();
+  }
+  // The only voter, serving, with a session open.
+  void StartAlone() {
+    Start(1);
+    for (int i = 0; i < 300 && !shard().ready(); ++i) {
+      now_ += 10 * kMillisecond;
+      node_->Tick(now_);
+      Flush();
+    }
+    ASSERT_TRUE(shard().ready());
+    ShardRequest open;
+    open.context.kind = RequestKind::kOpenSession;
+    open.context.timeout = 10 * kSecond;
+    open.op.kind = OpKind::kOpaque;
+    session_ = VersionInstance(Do(std::move(open)).outcome.version);
+    ASSERT_NE(session_, 0u);
+  }
+
+  Shard& shard() { return *node_->shard(kGroup); }
+
+  void Pump() {
+    NodeOutput out;
+    node_->Pump(now_, &out);
+    for (PeerMessage& message : out.messages) {
+      if (auto* inner = std::get_if<paxos::Message>(&message)) sent_.push_back(std::move(*inner));
+    }
+    for (ShardReply& reply : out.replies) replies_[reply.id] = std::move(reply);
+    for (ShardRead& read : out.reads) reads_.push_back(std::move(read));
+    ASSERT_OK(node_->failed());
+  }
+  // The disk writes all that there is.
+  void Flush() {
+    Pump();
+    for (bool moved = true; moved;) {
+      moved = false;
+      while (std::unique_ptr<Job> job = engine_->NextJob()) {
+        job->Run();
+        engine_->FinishJob(std::move(job));
+      }
+      while (Batch* batch = engine_->NextBatch(now_)) {
+        std::vector<Completion> completions;
+        const Status written = batch->Write();
+        engine_->BatchDone(batch, written, now_, &completions);
+        node_->Completed(completions, now_);
+        Pump();
+        moved = true;
+      }
+    }
+  }
+  void RunReads() {
+    for (ShardRead& read : std::exchange(reads_, {})) {
+      read.job->Run();
+      node_->ReadDone(std::move(read), now_);
+    }
+    Pump();
+  }
+
+  // --- Clients. ---
+  uint64_t Submit(ShardRequest request) {
+    request.id = ++last_id_;
+    node_->Submit(kGroup, std::move(request), now_);
+    Pump();
+    return last_id_;
+  }
+  bool Answered(uint64_t id) const { return replies_.contains(id); }
+  const ShardReply& Reply(uint64_t id) {
+    EXPECT_TRUE(replies_.contains(id));
+    return replies_[id];
+  }
+  const ShardReply& Do(ShardRequest request) {
+    const uint64_t id = Submit(std::move(request));
+    Flush();
+    return Reply(id);
+  }
+  static Buffer Block(char fill) {
+    Buffer block = Buffer::Allocate(kPageSize);
+    std::memset(block.span().data(), fill, kPageSize);
+    return block;
+  }
+  ShardRequest Mutation(RequestKind kind, OpKind op, Lba lba) {
+    ShardRequest request;
+    request.context.kind = kind;
+    request.context.session = session_;
+    request.context.seq = ++last_seq_;
+    request.context.lowest_unanswered = 1;
+    request.op.kind = op;
+    request.op.lba = lba;
+    request.op.count = 1;
+    return request;
+  }
+  ShardRequest Write(Lba lba, char fill) {
+    ShardRequest request = Mutation(RequestKind::kWrite, OpKind::kWrite, lba);
+    const Buffer block = Block(fill);
+    request.op.block_pages = 1;
+    request.op.crcs = {Crc32c(block.span())};
+    request.payload = {{block, 0, kPageSize}};
+    return request;
+  }
+  ShardRequest CompareAndWrite(Lba lba, char expected, char fill) {
+    ShardRequest request = Write(lba, fill);
+    request.context.kind = RequestKind::kCompareAndWrite;
+    request.compare = {Block(expected), 0, kPageSize};
+    return request;
+  }
+  ShardRequest Close() {
+    ShardRequest request;
+    request.context.kind = RequestKind::kCloseSession;
+    request.context.session = session_;
+    request.op.kind = OpKind::kOpaque;
+    return request;
+  }
+  // What the replica itself holds.
+  char LocalBlock(Lba lba) {
+    ShardRequest request;
+    request.kind = ShardRequest::Kind::kReadLocal;
+    request.lba = lba;
+    request.count = 1;
+    const uint64_t id = Submit(std::move(request));
+    RunReads();
+    const ShardReply& reply = Reply(id);
+    EXPECT_EQ(reply.answer, ShardAnswer::kDone);
+    return reply.data ? static_cast<char>(reply.data->data.span()[100]) : '?';
+  }
+
+  // --- The other members. ---
+  void Receive(NodeId from, paxos::MessageBody body) {
+    node_->Receive(
+        paxos::Message{kGroup, {from, 1}, {1, 1}, 1000 + uint64_t{from}, std::move(body)}, now_);
+    Pump();
+  }
+  paxos::AcceptEntry Accepting(Instance instance, Lba lba, char fill) {
+    const ShardRequest write = Write(lba, fill);
+    EntryBuilder builder(1);
+    EXPECT_OK(builder.Add(write.op, write.context));
+    auto body = std::make_shared<EntryBody>();
+    body->entry = builder.Build(0);
+    body->payload = write.payload;
+    const auto meta = MetaOf(body->entry, instance);
+    EXPECT_OK(meta.status());
+    return {instance, *meta, std::move(body)};
+  }
+  static paxos::Accept Accept(const Ballot& ballot, Instance commit,
+                              std::vector<paxos::AcceptEntry> entries) {
+    return {ballot, commit,
+            std::make_shared<const std::vector<paxos::AcceptEntry>>(std::move(entries))};
+  }
+  paxos::CatchUpReply CatchUp(Instance from) {
+    sent_.clear();
+    Receive(2, paxos::CatchUp{from, {{}}});
+    for (const paxos::Message& message : sent_) {
+      if (const auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) return *reply;
+    }
+    ADD_FAILURE() << "no answer";
+    return {};
+  }
+
+  SimDisk disk_{SimDisk::Options{}};
+  EngineOptions engine_options_;
+  NodeCore::Options options_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<NodeCore> node_;
+  Nanos now_ = kSecond;
+  std::vector<paxos::Message> sent_;
+  std::map<uint64_t, ShardReply> replies_;
+  std::vector<ShardRead> reads_;
+  Instance session_ = 1;
+  uint64_t last_id_ = 0;
+  uint64_t last_seq_ = 0;
+};
+
+// --- A follower --------------------------------------------------------------------------------
+
+TEST_F(ShardTest, WhatIsAppliedButNotDurableIsNotShippedAsChosen) {
+  Start(3);
+  Receive(2, Accept({1, 2}, 0, {Accepting(1, 5, 'a')}));
+  Flush();
+  // Another value, in a later ballot, is chosen and applied before the disk has it.
+  const paxos::AcceptEntry chosen = Accepting(1, 5, 'b');
+  Receive(3, Accept({2, 3}, 1, {chosen}));
+  ASSERT_EQ(shard().replica().applied(), 1u);
+  EXPECT_TRUE(CatchUp(1).entries.empty());
+  Flush();
+  const paxos::CatchUpReply reply = CatchUp(1);
+  ASSERT_EQ(reply.entries.size(), 1u);
+  EXPECT_EQ(reply.entries[0].meta.digest, chosen.meta.digest);
+}
+
+TEST_F(ShardTest, TheRecordThatWasChosenIsAppliedNotTheOneThatTheEngineHas) {
+  engine_options_.queue_records = 1;
+  Start(3);
+  Receive(2, Accept({1, 2}, 0, {Accepting(1, 5, 'a')}));
+  Flush();
+  Receive(3, Accept({2, 3}, 0, {Accepting(2, 6, 'x')}));  // fills the engine's queue
+  Receive(3, Accept({2, 3}, 1, {Accepting(1, 5, 'b')}));
+  EXPECT_EQ(shard().replica().commit(), 1u);
+  EXPECT_EQ(shard().replica().applied(), 0u) << "the engine has only the other value";
+  Flush();
+  ASSERT_EQ(shard().replica().applied(), 1u);
+  EXPECT_EQ(LocalBlock(5), 'b');
+}
+
+// Both records wait; the engine takes the first of them, and then no more.
+TEST_F(ShardTest, TheNewestRecordOfAnInstanceCounts) {
+  engine_options_.queue_records = 1;
+  Start(3);
+  Receive(2, Accept({1, 2}, 0, {Accepting(2, 6, 'x')}));
+  Receive(2, Accept({1, 2}, 0, {Accepting(1, 5, 'a')}));
+  Receive(3, Accept({2, 3}, 1, {Accepting(1, 5, 'b')}));
+  Batch* batch = engine_->NextBatch(now_);
+  ASSERT_NE(batch, nullptr);
+  std::vector<Completion> completions;
+  engine_->BatchDone(batch, batch->Write(), now_, &completions);
+  node_->Completed(completions, now_);
+  Pump();
+  EXPECT_EQ(shard().replica().applied(), 0u);
+  Flush();
+  ASSERT_EQ(shard().replica().applied(), 1u);
+  EXPECT_EQ(LocalBlock(5), 'b');
+}
+
+// --- Compare-and-write -------------------------------------------------------------------------
+
+TEST_F(ShardTest, ACompareWhoseSessionEndsWhileItReadsIsRefused) {
+  StartAlone();
+  const uint64_t compare = Submit(CompareAndWrite(5, 0, 'a'));
+  ASSERT_EQ(reads_.size(), 1u);
+  // The end of the session is in the entry that the compare would join.
+  ShardRequest close = Close();
+  close.id = ++last_id_;
+  node_->Submit(kGroup, std::move(close), now_);
+  RunReads();
+  Flush();
+  EXPECT_EQ(Reply(compare).answer, ShardAnswer::kSessionExpired);
+  EXPECT_EQ(LocalBlock(5), 0);
+}
+
+TEST_F(ShardTest, ACompareThatIsRepeatedWhileItReadsIsExecutedOnce) {
+  StartAlone();
+  const ShardRequest request = CompareAndWrite(5, 0, 'a');
+  const uint64_t first = Submit(request);
+  const uint64_t second = Submit(request);
+  for (int i = 0; i < 3; ++i) {
+    RunReads();
+    Flush();
+  }
+  EXPECT_EQ(Reply(first).answer, ShardAnswer::kDone);
+  EXPECT_EQ(Reply(first).outcome.code, Code::kOk);
+  ASSERT_TRUE(Answered(second));
+  EXPECT_EQ(Reply(second).answer, ShardAnswer::kDone);
+  EXPECT_EQ(Reply(second).outcome, Reply(first).outcome);
+}
+
+TEST_F(ShardTest, TwoComparesDoNotSucceedOnTheSameValueWhileTheWindowIsFull) {
+  options_.shard.replica.window_instances = 1;
+  StartAlone();
+  const uint64_t first = Submit(CompareAndWrite(7, 0, 'a'));
+  const uint64_t second = Submit(CompareAndWrite(7, 0, 'b'));
+  const uint64_t other = Submit(Write(5, 'x'));  // fills the window
+  RunReads();                                    // the first gets a place in the next entry
+  for (int i = 0; i < 4; ++i) {
+    RunReads();
+    Flush();
+  }
+  EXPECT_EQ(Reply(other).outcome.code, Code::kOk);
+  EXPECT_EQ(Reply(first).outcome.code, Code::kOk);
+  ASSERT_TRUE(Answered(second));
+  EXPECT_EQ(Reply(second).outcome.code, Code::kFailedPrecondition);
+  EXPECT_EQ(LocalBlock(7), 'a');
+}
+
+// --- What is refused ---------------------------------------------------------------------------
+
+TEST_F(ShardTest, DataIsRefusedWithoutSpaceAndDeletesAreNot) {
+  StartAlone();
+  node_->leases().SetFull(true);
+  EXPECT_EQ(Do(Write(5, 'a')).answer, ShardAnswer::kNoSpace);
+  EXPECT_EQ(Do(CompareAndWrite(5, 0, 'a')).answer, ShardAnswer::kNoSpace);
+  EXPECT_EQ(Do(Mutation(RequestKind::kUnmap, OpKind::kUnmap, 5)).answer, ShardAnswer::kDone);
+  node_->leases().SetFull(false);
+  EXPECT_EQ(Do(Write(5, 'a')).answer, ShardAnswer::kDone);
+}
+
+TEST_F(ShardTest, RequestsThatMakeNoSenseAreInvalid) {
+  StartAlone();
+  std::vector<std::pair<ShardRequest, const char*>> bad;
+  ShardRequest request;
+  request.context.kind = RequestKind::kConfig;
+  request.context.body = EncodeMembers({{{9, 1}, paxos::Role::kVoter}});
+  request.op.kind = OpKind::kOpaque;
+  bad.emplace_back(request, "a configuration");
+  request.context.kind = RequestKind::kMaster;
+  request.op.kind = OpKind::kNoop;
+  bad.emplace_back(request, "the beginning of a mastership");
+  request = Mutation(RequestKind::kZero, OpKind::kZero, 5);
+  request.op.count = 0;
+  bad.emplace_back(request, "no blocks");
+  request = Mutation(RequestKind::kZero, OpKind::kZero, ~Lba{0});
+  request.op.count = 2;
+  bad.emplace_back(request, "blocks past the end");
+  request = Mutation(RequestKind::kZero, OpKind::kZero, 5);
+  request.context.interval = 1;
+  bad.emplace_back(request, "an interval");
+  request = Write(5, 'a');
+  request.op.crcs[0] ^= 1;
+  bad.emplace_back(request, "a wrong checksum");
+  request = Write(5, 'a');
+  request.payload.clear();
+  bad.emplace_back(request, "no payload");
+  request = CompareAndWrite(5, 0, 'a');
+  request.context.outcome = Outcome{};
+  bad.emplace_back(request, "an outcome");
+  request = CompareAndWrite(5, 0, 'a');
+  request.compare.length *= 2;
+  bad.emplace_back(request, "more to compare than there is");
+  for (auto& [wrong, what] : bad) {
+    EXPECT_EQ(Do(std::move(wrong)).answer, ShardAnswer::kInvalid) << what;
+  }
+  EXPECT_EQ(Do(Write(5, 'a')).answer, ShardAnswer::kDone);
+}
+
+}  // namespace
+}  // namespace hydra
