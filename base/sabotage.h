@@ -14,43 +14,42 @@
 #define HYDRA_SABOTAGES(X)                                                                         \
   X(kAckBeforeFlush, "ack-before-flush", 600,                                                      \
     "promises and acceptances leave before they are durable")                                      \
-  X(kForgetPromiseOnRestart, "forget-promise-on-restart", 600,                                     \
+  X(kForgetPromiseOnRestart, "forget-promise-on-restart", 100,                                     \
     "a restarted node knows no promise")                                                           \
   X(kSkipBallotPersist, "skip-ballot-persist", 600, "a promise is not written to disk at all")     \
   X(kCountDuplicateVotes, "count-duplicate-votes", 600,                                            \
     "votes are counted per message, not per node")                                                 \
-  X(kSkipReproposal, "skip-reproposal", 600, "a new master drops what it finds open")              \
-  X(kCommitFromAnotherBallot, "commit-from-another-ballot", 600,                                   \
+  X(kSkipReproposal, "skip-reproposal", 100, "a new master drops what it finds open")              \
+  X(kCommitFromAnotherBallot, "commit-from-another-ballot", 100,                                   \
     "a follower applies what it accepted in an older ballot")                                      \
-  X(kReadWithoutNoop, "read-without-noop", 600,                                                    \
+  X(kReadWithoutNoop, "read-without-noop", 50,                                                     \
     "a new master serves before its own no-op is chosen")                                          \
-  X(kReadWithoutLease, "read-without-lease", 600, "a master serves reads after its lease ran out") \
-  X(kStaleReadRound, "stale-read-round", 600,                                                      \
+  X(kReadWithoutLease, "read-without-lease", 100, "a master serves reads after its lease ran out") \
+  X(kStaleReadRound, "stale-read-round", 900,                                                      \
     "answers to an older read round count for a newer one")                                        \
   X(kLeaseIgnoresRestart, "lease-ignores-restart", 600, "a restarted node votes at once")          \
   X(kLeaseIgnoresDrift, "lease-ignores-drift", 600, "leases are counted as if clocks ran alike")   \
   X(kHandoverKeepsLease, "handover-keeps-lease", 600, "a master serves reads after handing over")  \
-  X(kWipedNodeVotes, "wiped-node-votes", 600, "an empty disk takes its former place and votes")    \
-  X(kConfigWithoutBarrier, "config-without-barrier", 600, "entries are proposed around a config")  \
-  X(kConfigLostInImage, "config-lost-in-image", 600, "an image does not bring the configuration")  \
-  X(kInstallNotExclusive, "install-not-exclusive", 600,                                            \
+  X(kWipedNodeVotes, "wiped-node-votes", 300, "an empty disk takes its former place and votes")    \
+  X(kConfigWithoutBarrier, "config-without-barrier", 50, "entries are proposed around a config")   \
+  X(kConfigLostInImage, "config-lost-in-image", 50, "an image does not bring the configuration")   \
+  X(kInstallNotExclusive, "install-not-exclusive", 300,                                            \
     "timers and messages go on during an install")                                                 \
-  X(kLogOutlivesSegment, "log-outlives-segment", 600,                                              \
+  X(kLogOutlivesSegment, "log-outlives-segment", 300,                                              \
     "entries stay in the log's index when their segment is freed")                                 \
-  X(kAppliedNotAtomic, "applied-not-atomic", 600,                                                  \
+  X(kAppliedNotAtomic, "applied-not-atomic", 300,                                                  \
     "the applied instance is saved apart from the blocks")                                         \
-  X(kSharedGroupCheckpoint, "shared-group-checkpoint", 600,                                        \
-    "groups share a checkpointed position")                                                        \
-  X(kTreatRotAsTorn, "treat-rot-as-torn", 600, "recovery cuts the log at the first rotten batch")  \
-  X(kRetryFailedFlush, "retry-failed-flush", 600, "a failed write is flushed again and believed")  \
+  X(kSharedGroupCheckpoint, "shared-group-checkpoint", 50, "groups share a checkpointed position") \
+  X(kTreatRotAsTorn, "treat-rot-as-torn", 300, "recovery cuts the log at the first rotten batch")  \
+  X(kRetryFailedFlush, "retry-failed-flush", 100, "a failed write is flushed again and believed")  \
   X(kUseShortSpare, "use-short-spare", 600,                                                        \
     "a segment that found no room on the disk is used all the same")                               \
   X(kReuseSegmentEarly, "reuse-segment-early", 600,                                                \
     "vacuum frees a segment before a checkpoint covers it")                                        \
-  X(kTrustUnsyncedMap, "trust-unsynced-map", 600, "checkpoints are not synced")                    \
-  X(kApplyTwice, "apply-twice", 600, "a repeated request is executed again")                       \
-  X(kForgetSessions, "forget-sessions", 600, "sessions do not survive a restart")                  \
-  X(kIgnoreSeen, "ignore-seen", 600, "a write older than what it overwrites is not refused")
+  X(kTrustUnsyncedMap, "trust-unsynced-map", 100, "checkpoints are not synced")                    \
+  X(kApplyTwice, "apply-twice", 50, "a repeated request is executed again")                        \
+  X(kForgetSessions, "forget-sessions", 50, "sessions do not survive a restart")                   \
+  X(kIgnoreSeen, "ignore-seen", 50, "a write older than what it overwrites is not refused")
 
 namespace hydra {
 

@@ -5,7 +5,7 @@
 //
 //   Accept / SaveHardState / ...  ->  queue  ->  NextBatch, Batch::Write, BatchDone  ->  durable
 //   Apply (chosen entries, in order)  ->  overlay  ->  checkpoint job  ->  LevelDB
-//   PlanRead, ReadJob::Run, FinishRead  (or Read, which does all three)
+//   PlanRead, ReadJob::Run, FinishRead  (or Read, which does all three); PlanLogRead alike
 //
 // The engine is passive. It starts no thread and reads no clock: the owner calls it, carries its
 // batches to a writer thread and its jobs to background threads, and brings them back. All
@@ -57,7 +57,10 @@ struct EngineOptions {
   // Limits. A full queue answers kBusy.
   size_t queue_bytes = 64u << 20;
   size_t queue_records = 65'536;
-  size_t overlay_rows = 192'000;     // a checkpoint is due; at twice as many, Apply answers kBusy
+  size_t overlay_rows = 192'000;  // a checkpoint is due; at twice as many, Apply answers kBusy
+  // A checkpoint is due as well when recovery would have so many batches to replay: few rows that
+  // are written over and over never fill the overlay.
+  uint64_t checkpoint_batches = 16'384;
   size_t log_entries_kept = 65'536;  // applied entries per group kept for shipping to peers
   uint64_t change_retention =
       1 << 20;  // instances per group for which changes can be scanned; 0: all
@@ -126,7 +129,7 @@ struct ReadResult {
   std::vector<BlockInfo> blocks;  // one each
 };
 
-// A planned read: pins what it needs until FinishRead.
+// A planned read: pins what it needs until it is finished or dropped.
 class ReadJob {
  public:
   virtual ~ReadJob() = default;
@@ -166,6 +169,16 @@ struct LogEntryInfo {
 struct LogEntry {
   AcceptRecord record;
   Payload payload;  // one slice
+};
+
+// Which entries of a log to read, and how much of them.
+struct LogReadRequest {
+  GroupId group = 0;
+  Instance from = 0;
+  Instance to = 0;
+  size_t max_bytes = SIZE_MAX;  // of payload; one entry may be larger
+  // Whether an entry's payload is wanted; runs where the job does. Null: all are.
+  std::function<bool(const AcceptRecord&)> wanted;
 };
 
 struct Change {
@@ -212,6 +225,11 @@ struct EngineStats {
   uint64_t durable_batch = 0;   // number of the last durable batch
   bool accounting_complete = false;
   std::vector<SegmentStats> segments;
+};
+
+struct Room {
+  uint64_t bytes = 0;
+  bool known = false;  // false: perhaps more, once what is live has been counted after a start
 };
 
 // A rotten thing found by scrub or a read.
@@ -284,6 +302,11 @@ class Engine {
   // The same without the payload, which is not looked at: what was accepted, and in which ballot,
   // is known although the payload may be rotten.
   virtual Result<AcceptRecord> ReadLogRecord(GroupId group, Instance instance) = 0;
+  // Several entries in a row, read elsewhere: neighbours share their reads. The result ends before
+  // the first that is absent, rotten or too much. What is planned can be read whatever happens to
+  // the log meanwhile.
+  virtual Result<std::unique_ptr<ReadJob>> PlanLogRead(LogReadRequest request) = 0;
+  virtual Result<std::vector<LogEntry>> FinishLogRead(std::unique_ptr<ReadJob> job) = 0;
 
   // --- The state machine. ---------------------------------------------------------------------
   // Applies `instance` = applied + 1, which was accepted here in `ballot` (queued is enough).
@@ -295,6 +318,8 @@ class Engine {
   virtual Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) = 0;
   virtual Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) = 0;
   virtual Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) = 0;
+  // Lets go of a planned read of any kind, whether it ran or not.
+  virtual void DropRead(std::unique_ptr<ReadJob> job) = 0;
 
   // The newest applied version of a block above instance `seen`, without asking LevelDB; 0 or an
   // older version if there is none. `*known` says whether the overlay reaches back to `seen`; if
@@ -356,9 +381,12 @@ class Engine {
   virtual Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) = 0;
 
   virtual EngineStats Stats() const = 0;
-  // False: entries with payload are refused with kNoSpace until something is deleted; the reserve
-  // is for what deletes. Cheap enough to be asked all the time.
-  virtual bool HasSpace() const = 0;
+  // Bytes of payload that are taken before the store is full, beyond what is queued. The reserve,
+  // which is for what deletes and for cleaning, is no part of it.
+  virtual Room PayloadRoom() const = 0;
+  // Whether Accept takes so much payload, now or after cleaning: else it is refused with kNoSpace
+  // until something is deleted. Cheap while there is plenty.
+  virtual bool TakesPayload(uint64_t bytes) const = 0;
   virtual uint64_t durable_batch() const = 0;  // as in Stats(), which costs more
   virtual const Status& poisoned() const = 0;  // OK while healthy
 

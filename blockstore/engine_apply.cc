@@ -199,7 +199,7 @@ Version EngineImpl::NewestVersion(GroupId id, Lba lba, Instance seen, bool* know
 
 // What each block of a read needs: nothing (a hole), a copy from an entry's buffer, a row that
 // was in the overlay, or a look-up in LevelDB first.
-class EngineImpl::BlockReadJob final : public ReadJob {
+class EngineImpl::BlockReadJob final : public PinnedRead {
  public:
   BlockReadJob(const BlockMap* map, const NewestSegmentTable* tables, GroupId group, Lba lba,
                uint32_t block_pages, uint64_t count)
@@ -229,8 +229,6 @@ class EngineImpl::BlockReadJob final : public ReadJob {
     return std::move(result_);
   }
   const Status& status() const { return status_; }
-
-  ReadPins::Pin pin;
 
  private:
   struct Step {
@@ -368,6 +366,11 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint6
   }
   job->pin = pins_.Take();
   return std::unique_ptr<ReadJob>(std::move(job));
+}
+
+void EngineImpl::DropRead(std::unique_ptr<ReadJob> job) {
+  pins_.Release(static_cast<PinnedRead*>(job.get())->pin);
+  FreeCondemned();
 }
 
 Result<ReadResult> EngineImpl::FinishRead(std::unique_ptr<ReadJob> job) {

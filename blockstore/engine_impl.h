@@ -3,6 +3,7 @@
 // The engine's insides (blockstore/engine.h has its contract). Split by concern:
 //   engine_open.cc   creating, opening, recovery
 //   engine_log.cc    records in, batches out, completions
+//   engine_log_read.cc  the log's entries as values
 //   engine_apply.cc  the state machine and reads
 //   engine_install.cc  taking in a peer's image or delta
 //   engine_jobs.cc   checkpoints, spares, accounting, freeing
@@ -124,6 +125,12 @@ class ReadPins {
   std::multiset<uint64_t> active_;
 };
 
+// What every planned read is.
+class PinnedRead : public ReadJob {
+ public:
+  ReadPins::Pin pin;
+};
+
 class EngineImpl final : public Engine, private BatchSink {
  public:
   EngineImpl(const EngineOptions& options, StoreIdentity identity, std::unique_ptr<FileLock> lock);
@@ -152,10 +159,13 @@ class EngineImpl final : public Engine, private BatchSink {
   std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const override;
   Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) override;
   Result<AcceptRecord> ReadLogRecord(GroupId group, Instance instance) override;
+  Result<std::unique_ptr<ReadJob>> PlanLogRead(LogReadRequest request) override;
+  Result<std::vector<LogEntry>> FinishLogRead(std::unique_ptr<ReadJob> job) override;
   Status Apply(GroupId group, Instance instance, const Ballot& ballot) override;
   Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) override;
   Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) override;
   Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) override;
+  void DropRead(std::unique_ptr<ReadJob> job) override;
   Version NewestVersion(GroupId group, Lba lba, Instance seen, bool* known) override;
   Result<ChangeBatch> ScanChanges(GroupId group, Version since, const std::string& cursor,
                                   size_t limit) override;
@@ -174,13 +184,15 @@ class EngineImpl final : public Engine, private BatchSink {
   Status Checkpoint() override;
   Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) override;
   EngineStats Stats() const override;
-  bool HasSpace() const override { return volume_->HasSpace(); }
+  Room PayloadRoom() const override { return volume_->PayloadRoom(); }
+  bool TakesPayload(uint64_t bytes) const override { return volume_->TakesPayload(bytes); }
   uint64_t durable_batch() const override { return volume_->position().next_batch - 1; }
   const Status& poisoned() const override { return poisoned_; }
   Status Close() override;
 
  private:
   class BlockReadJob;
+  class LogReadJob;
   class AccountingJob;
   struct Condemned {
     SegmentNumber segment;
@@ -214,14 +226,11 @@ class EngineImpl final : public Engine, private BatchSink {
   void IndexEntry(Group* group, const LiveEntry& entry);
   void DropGroupState(GroupId group);
   std::string SealNote();
-  struct PagesOf {
-    uint32_t first = 0;
-    uint32_t count = 0;
-  };
+
+  // engine_log_read.cc
   Result<LogIndex::Slot*> FindSlot(Group* group, Instance instance);
-  Result<AcceptRecord> ReadRecordHead(Group* group, Instance instance, const LogIndex::Slot& slot,
-                                      PagesOf* payload);
-  Result<LogEntry> ReadRecord(Group* group, Instance instance, const LogIndex::Slot& slot);
+  Result<LogEntry> ReadRecord(Group* group, Instance instance, const LogIndex::Slot& slot,
+                              bool with_payload);
 
   // engine_apply.cc
   void FoldStable(Group* group);
@@ -292,10 +301,12 @@ class EngineImpl final : public Engine, private BatchSink {
 
   StateSource state_source_;
   uint64_t checkpoint_id_ = 0;
+  uint64_t replay_from_ = 0;  // batch
   bool checkpoint_requested_ = false;
   bool checkpoint_running_ = false;
   bool draining_ = false;  // a checkpoint waits for applied entries to become durable
   bool ballast_released_ = false;
+  bool checkpoint_refused_ = false;  // for want of space, and said so
 
   ReadPins pins_;
   std::vector<Condemned> condemned_;

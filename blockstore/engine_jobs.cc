@@ -2,6 +2,7 @@
 //
 // Background work: what to do next, and folding in what was done.
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -138,6 +139,7 @@ void EngineImpl::FinishAccounting(AccountingJob* job) {
 bool EngineImpl::WantsCheckpoint() const {
   if (checkpoint_running_) return false;
   if (checkpoint_requested_ || map_->rows() >= options_.overlay_rows) return true;
+  if (durable_batch() >= replay_from_ + options_.checkpoint_batches) return true;
   if (!accounting_complete_ || !volume_->WantsVacuum(0)) return false;
   // Cleaned segments become free with the next checkpoint.
   const size_t freeable = FreeableSegments();
@@ -152,11 +154,15 @@ bool EngineImpl::CheckpointFits() {
   };
   if (fits()) {
     if (ballast_released_) EnsureBallast();
+    checkpoint_refused_ = false;
     return true;
   }
   ReleaseBallast();
   if (fits()) return true;
-  HYDRA_LOG_WARN("no room for a checkpoint: free some space on this disk");
+  // It is tried again all the time.
+  if (!std::exchange(checkpoint_refused_, true)) {
+    HYDRA_LOG_WARN("no room for a checkpoint: free some space on this disk");
+  }
   return false;
 }
 
@@ -211,6 +217,7 @@ void EngineImpl::FinishCheckpoint(CheckpointJob* job) {
   const CheckpointJob::Input& input = job->input();
   map_->Thaw();
   ++checkpoints_;
+  replay_from_ = input.row.position.next_batch;
   for (const auto& [id, meta] : input.metas) {
     if (Group* group = FindGroup(id)) {
       group->checkpointed = meta.applied;

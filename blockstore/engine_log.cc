@@ -17,24 +17,6 @@ namespace {
 // What the layers above may put into one hard state or one operation.
 constexpr size_t kMaxOpaqueBytes = 16u << 10;
 
-Status CheckPayload(const Entry& entry, const Payload& payload, uint32_t block_pages) {
-  HYDRA_RETURN_IF_ERROR(CheckSlices(payload, uint64_t{entry.PayloadPages()} * kPageSize));
-  PayloadWalk walk(payload);
-  for (const Operation& op : entry.operations) {
-    if (op.kind != OpKind::kWrite) continue;
-    for (size_t i = 0; i < op.crcs.size(); ++i) {
-      const uint32_t crc = walk.Next(size_t{block_pages} * kPageSize);
-      if (crc != op.crcs[i]) {
-        return Status::InvalidArgument(fmt::format(
-            "block {}: the payload's checksum is {:08x}, the entry says {:08x}. It was damaged on "
-            "its way here; send it again",
-            op.lba + i, crc, op.crcs[i]));
-      }
-    }
-  }
-  return Status::Ok();
-}
-
 }  // namespace
 
 Group* EngineImpl::FindGroup(GroupId id) {
@@ -146,8 +128,11 @@ Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, E
   AcceptRecord accept{id, instance, ballot, group->stable, std::move(entry), true};
   std::string record = Encode(accept);
   const uint32_t pages = accept.entry.PayloadPages();
-  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), pages));
-  HYDRA_RETURN_IF_ERROR(CheckPayload(accept.entry, payload, group->block_pages));
+  // A new master proposes again what is here already: that needs no more space in the end.
+  const LogIndex::Slot* before = group->log.Find(instance);
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), pages,
+                                           before == nullptr ? 0 : before->payload_pages));
+  HYDRA_RETURN_IF_ERROR(CheckEntryPayload(accept.entry, payload, group->block_pages));
 
   auto live = std::make_shared<LiveEntry>();
   live->instance = instance;
@@ -354,7 +339,7 @@ std::string EngineImpl::SealNote() {
   return note.groups.empty() ? std::string() : Encode(note);
 }
 
-// --- Reading the log --------------------------------------------------------------------------
+// --- Looking at the log -----------------------------------------------------------------------
 
 Result<GroupInfo> EngineImpl::Info(GroupId id) const {
   const auto found = groups_.find(id);
@@ -397,70 +382,6 @@ std::vector<LogEntryInfo> EngineImpl::LogEntries(GroupId id, Instance from, Inst
     entries.push_back({instance, slot.ballot, slot.faulty});
   });
   return entries;
-}
-
-Result<LogIndex::Slot*> EngineImpl::FindSlot(Group* group, Instance instance) {
-  LogIndex::Slot* slot = group->log.Find(instance);
-  if (slot != nullptr) return slot;
-  return Status::NotFound(
-      fmt::format("group {}: instance {} was not accepted here, or is truncated (up to {})",
-                  group->id, instance, group->log.truncated()));
-}
-
-Result<LogEntry> EngineImpl::ReadLogEntry(GroupId id, Instance instance) {
-  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
-  HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
-  auto entry = ReadRecord(group, instance, *slot);
-  if (entry.status().code() == Code::kCorruption) {
-    slot->faulty = true;
-    ++rotten_blocks_;
-  }
-  return entry;
-}
-
-Result<AcceptRecord> EngineImpl::ReadLogRecord(GroupId id, Instance instance) {
-  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
-  HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
-  PagesOf payload;
-  auto record = ReadRecordHead(group, instance, *slot, &payload);
-  if (record.status().code() == Code::kCorruption) slot->faulty = true;
-  return record;
-}
-
-Result<AcceptRecord> EngineImpl::ReadRecordHead(Group* group, Instance instance,
-                                                const LogIndex::Slot& slot, PagesOf* payload) {
-  const std::string what = fmt::format("group {} instance {}", group->id, instance);
-  auto batch = ReadBatchHeader(identity_.store, *volume_->table(), volume_->segment_pages(),
-                               slot.segment, slot.batch_page);
-  if (!batch.ok()) return batch.status().WithContext(what);
-  for (size_t i = 0; i < batch->records.size(); ++i) {
-    if (batch->records[i].offset != slot.record_offset) continue;
-    HYDRA_ASSIGN_OR_RETURN(AcceptRecord record, DecodeAccept(batch->records[i]));
-    if (record.group != group->id || record.instance != instance || record.ballot != slot.ballot) {
-      return Status::Corruption(what + ": another record stands in its place");
-    }
-    *payload = {batch->PayloadPage(i), batch->records[i].payload_pages};
-    return record;
-  }
-  return Status::Corruption(what + ": its record is not in its batch");
-}
-
-Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance,
-                                        const LogIndex::Slot& slot) {
-  LogEntry entry;
-  PagesOf payload;
-  HYDRA_ASSIGN_OR_RETURN(entry.record, ReadRecordHead(group, instance, slot, &payload));
-  if (payload.count == 0) return entry;
-  Buffer data = Buffer::Allocate(size_t{payload.count} * kPageSize);
-  HYDRA_RETURN_IF_ERROR(
-      ReadPagesDirect(*volume_->table(), slot.segment, payload.first, data.span()));
-  entry.payload.push_back({data, 0, data.size()});
-  if (entry.record.understood &&
-      !CheckPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
-    return Status::Corruption(
-        fmt::format("group {} instance {}: its payload is rotten", group->id, instance));
-  }
-  return entry;
 }
 
 }  // namespace hydra

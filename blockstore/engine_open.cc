@@ -136,8 +136,10 @@ Result<std::unique_ptr<Engine>> Engine::Open(const EngineOptions& options,
         "{} belongs to cluster {}, not to {}: give this node the directory it had, or an empty one",
         dir, identity->cluster.ToString(), cluster->ToString()));
   }
-  if (options.overlay_rows == 0 || options.queue_records == 0 || options.queue_bytes == 0) {
-    return Status::InvalidArgument("overlay_rows, queue_records and queue_bytes must not be 0");
+  if (options.overlay_rows == 0 || options.checkpoint_batches == 0 || options.queue_records == 0 ||
+      options.queue_bytes == 0) {
+    return Status::InvalidArgument(
+        "overlay_rows, checkpoint_batches, queue_records and queue_bytes must not be 0");
   }
   HYDRA_ASSIGN_OR_RETURN(auto lock, LockStore(fs, dir));
   auto engine = std::make_unique<EngineImpl>(options, *identity, std::move(lock));
@@ -177,12 +179,20 @@ Status EngineImpl::Recover() {
   CheckpointRow row;
   std::optional<IntentRow> intent;
   HYDRA_RETURN_IF_ERROR(LoadCheckpoint(&row, &intent));
+  replay_from_ = row.position.next_batch;
   HYDRA_RETURN_IF_ERROR(volume_->Recover(row.position, row.highest_segment, this, &report_));
   if (intent && intent->id > row.id) {
     // A checkpoint was cut short: some of its rows are in the map. All it was to cover is durable
     // in the stream, so apply that far, and the rest of its rows are in the overlay.
-    for (const auto& [group, applied] : intent->applied) {
-      HYDRA_RETURN_IF_ERROR(ReplayStable(group, applied));
+    for (const auto& [id, applied] : intent->applied) {
+      HYDRA_RETURN_IF_ERROR(ReplayStable(id, applied));
+      // Unless rot took a part of it: then blocks are newer than what can be applied here, as after
+      // an install.
+      Group* group = FindGroup(id);
+      if (group == nullptr || group->stable >= applied) continue;
+      group->mixed_until = std::max(group->mixed_until, applied);
+      group->overlay_from = std::max(group->overlay_from, applied);
+      HYDRA_RETURN_IF_ERROR(LoadAheadRows(group));
     }
     checkpoint_id_ = std::max(checkpoint_id_, intent->id);
   }

@@ -177,7 +177,7 @@ Result<bool> EngineImpl::Scrub(uint64_t budget_bytes, std::vector<Damage>* found
   for (auto& [id, group] : groups_) {
     for (const auto& [instance, entry] : group.live) {
       LogIndex::Slot* slot = group.log.Find(instance);
-      if (slot == nullptr || ReadRecord(&group, instance, *slot).ok()) continue;
+      if (slot == nullptr || ReadRecord(&group, instance, *slot, true).ok()) continue;
       slot->faulty = true;
       found->push_back(
           {Damage::What::kRecordPayload, id, 0, instance, slot->segment, slot->batch_page});

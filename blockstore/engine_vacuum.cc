@@ -167,7 +167,7 @@ void EngineImpl::MoveOpenEntries() {
       if (!entry->durable || entry->ballot != slot->ballot || entry->faulty) continue;
       // What this build cannot read whole it must not write again.
       if (!entry->understood || entry->moving) continue;
-      auto read = ReadRecord(&group, instance, *slot);
+      auto read = ReadRecord(&group, instance, *slot, true);
       if (!read.ok()) {
         HYDRA_LOG_ERROR("vacuum: {}", read.status().ToString());
         continue;

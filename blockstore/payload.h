@@ -10,6 +10,7 @@
 
 #include "base/crc32c.h"
 #include "base/status.h"
+#include "blockstore/record.h"
 #include "blockstore/types.h"
 
 namespace hydra {
@@ -57,5 +58,24 @@ class PayloadWalk {
   size_t slice_ = 0;
   size_t used_ = 0;
 };
+
+// Whether the payload is that of the entry.
+inline Status CheckEntryPayload(const Entry& entry, const Payload& payload, uint32_t block_pages) {
+  HYDRA_RETURN_IF_ERROR(CheckSlices(payload, uint64_t{entry.PayloadPages()} * kPageSize));
+  PayloadWalk walk(payload);
+  for (const Operation& op : entry.operations) {
+    if (op.kind != OpKind::kWrite) continue;
+    for (size_t i = 0; i < op.crcs.size(); ++i) {
+      const uint32_t crc = walk.Next(size_t{block_pages} * kPageSize);
+      if (crc != op.crcs[i]) {
+        return Status::InvalidArgument(fmt::format(
+            "block {}: the payload's checksum is {:08x}, the entry says {:08x}. It was damaged on "
+            "its way here; send it again",
+            op.lba + i, crc, op.crcs[i]));
+      }
+    }
+  }
+  return Status::Ok();
+}
 
 }  // namespace hydra

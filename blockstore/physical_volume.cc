@@ -312,14 +312,54 @@ bool PhysicalVolume::CanMakeSpare() const {
 // fuller than one, because the second one began with what the first had no room for.
 uint64_t PhysicalVolume::SegmentsFor(uint32_t lane, uint64_t pages) const {
   if (pages == 0 || pages <= LaneRoom(lane)) return 0;
-  const uint32_t usable = segment_pages_ - 2;
-  const uint32_t surely =
-      std::max(usable / 2, usable > 4 * max_batch_pages_ ? usable - max_batch_pages_ : 0);
-  return (pages + surely - 1) / surely;
+  return (pages + SurelyUsedPages() - 1) / SurelyUsedPages();
 }
 
-Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes,
-                                 uint32_t payload_pages) const {
+uint32_t PhysicalVolume::SurelyUsedPages() const {
+  const uint32_t usable = segment_pages_ - 2;
+  return std::max(usable / 2, usable > 4 * max_batch_pages_ ? usable - max_batch_pages_ : 0);
+}
+
+uint64_t PhysicalVolume::HeldPages() const {
+  const bool flying = in_flight_ && batch_->header_.lane == kLogLane;
+  return live_pages_ + open_pages_ + queue_.foreground_pages() +
+         (flying ? batch_->header_.payload_pages : 0);
+}
+
+uint64_t PhysicalVolume::LiveLimit(uint64_t segments, uint32_t reserve) const {
+  return segments > reserve + kLanes ? (segments - reserve - kLanes) * DensePages() : 0;
+}
+
+Room PhysicalVolume::PayloadRoom() const {
+  uint64_t segments = total_segments();
+  if (CanMakeSpare()) {
+    const auto free = options_.fs->FreeBytes(options_.dir);
+    const uint64_t kept = options_.keep_free_bytes + refused_free_bytes_;
+    const uint64_t more = free.ok() && *free > kept ? (*free - kept) / options_.segment_bytes : 0;
+    segments = std::min<uint64_t>(max_segments(), segments + more);
+  }
+  const uint64_t held = HeldPages();
+  if (accounting_complete_) {
+    const uint64_t limit = LiveLimit(segments, options_.reserve_segments);
+    return {(limit > held ? limit - held : 0) * kPageSize, true};
+  }
+  // What can be cleaned is not known yet; what was never written to is.
+  const uint64_t empty = segments - total_segments() + spares_.size();
+  const uint64_t kept =
+      options_.reserve_segments + SegmentsFor(kLogLane, queue_.foreground_pages());
+  return {(empty > kept ? empty - kept : 0) * SurelyUsedPages() * kPageSize, false};
+}
+
+bool PhysicalVolume::TakesPayload(uint64_t bytes) const {
+  const uint64_t pages = bytes / kPageSize + max_header_pages_ + 1;
+  const uint64_t segments = SegmentsFor(kLogLane, queue_.foreground_pages() + pages);
+  if (segments + options_.reserve_segments <= spares_.size()) return true;
+  const Room room = PayloadRoom();
+  return !room.known || room.bytes >= bytes;
+}
+
+Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages,
+                                 uint32_t replaced_pages) const {
   if (payload_pages > max_payload_pages_ ||
       record_bytes > max_header_pages_ * kPageSize - kBatchFixedBytes) {
     return Status::InvalidArgument(fmt::format(
@@ -354,10 +394,8 @@ Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes,
   if (total_segments() < max_segments() && CanMakeSpare()) {
     return Status::Busy("a segment is being prepared; try again shortly");
   }
-  const uint64_t live_limit = max_segments() > reserve + kLanes
-                                  ? uint64_t{max_segments() - reserve - kLanes} * DensePages()
-                                  : 0;
-  if (!accounting_complete_ || live_pages_ + open_pages_ + payload_pages <= live_limit) {
+  if (!accounting_complete_ ||
+      HeldPages() + payload_pages <= LiveLimit(max_segments(), reserve) + replaced_pages) {
     return Status::Busy("space is being reclaimed; try again shortly");
   }
   return Status::NoSpace(fmt::format(

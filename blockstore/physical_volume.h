@@ -97,14 +97,13 @@ class PhysicalVolume {
 
   // --- Appending ------------------------------------------------------------------------------
   // Whether a record may be queued now: kBusy (a limit, or segments are being made or cleaned),
-  // kNoSpace (full of live data), kInvalidArgument (larger than a batch).
-  Status CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages) const;
-  // Whether entries with payload, even the largest, are taken, or will be as soon as segments are
-  // made or reclaimed. Cheap; a full file system is asked again, because nobody else may do it.
-  bool HasSpace() const {
-    return CheckRoom(Urgency::kLog, 0, max_payload_pages_).code() != Code::kNoSpace ||
-           CanMakeSpare();
-  }
+  // kNoSpace (full of live data), kInvalidArgument (larger than a batch). `replaced_pages`: payload
+  // that nobody needs any more once the record is durable.
+  Status CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages,
+                   uint32_t replaced_pages = 0) const;
+  // As in Engine. The first asks the file system, the second only if there are few spares.
+  Room PayloadRoom() const;
+  bool TakesPayload(uint64_t bytes) const;
   // After CheckRoom said OK.
   void Enqueue(Urgency urgency, uint32_t flow, std::string record, Payload payload,
                uint64_t cookie);
@@ -172,6 +171,10 @@ class PhysicalVolume {
   void PublishTable();
   uint32_t LaneRoom(uint32_t lane) const;
   uint64_t SegmentsFor(uint32_t lane, uint64_t pages) const;
+  uint32_t SurelyUsedPages() const;
+  // Payload that segments have to hold: live, accepted, or on its way into one.
+  uint64_t HeldPages() const;
+  uint64_t LiveLimit(uint64_t segments, uint32_t reserve) const;
   Batch* FormBatch(uint32_t lane, uint32_t page_limit);
   Batch* FormSeal();
   void StartBatch(uint32_t lane, bool seal, std::vector<QueuedRecord> records);

@@ -76,7 +76,7 @@ void DiskThreads::BatchDone(Batch* batch, const Status& written) {
 
 void DiskThreads::Read(ShardRead read) {
   if (stopped_) {
-    engine_->FinishRead(std::move(read.job)).status().IgnoreError();
+    engine_->DropRead(std::move(read.job));
     return;
   }
   ++reads_;

@@ -192,7 +192,9 @@ void Node::Impl::TendMasterships() {
   for (const auto& [group, preferred] : preferred_) {
     Shard* shard = core_->shard(group);
     const bool move = shard != nullptr && shard->ready() && preferred != options_.node &&
-                      core_->leases().Alive(preferred, now);
+                      core_->leases().Alive(preferred, now) &&
+                      core_->leases().SpaceOf(preferred, kExtentPages * kPageSize, now) !=
+                          paxos::LeaseTable::Space::kFull;
     if (!move) {
       not_preferred_since_.erase(group);
       continue;

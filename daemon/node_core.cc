@@ -49,7 +49,7 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group) {
   options.node = options_.node;
   options.lease = options_.leases.lease;
   options.seed = options_.seed * 1'000'003 + group;
-  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_);
+  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &catch_up_budget_);
 }
 
 Status NodeCore::Start(Nanos now) {
@@ -113,11 +113,24 @@ void NodeCore::UpdateLeases() {
   leases_->SetLongestGrant(longest);
 }
 
+// What this store may be sent: not what it still has to fetch of what others have chosen.
+void NodeCore::UpdateRoom() {
+  const Room room = engine_->PayloadRoom();
+  uint64_t spoken_for = tokens_.waiting_bytes();
+  bool known = room.known;
+  for (const auto& [group, shard] : shards_) {
+    const uint64_t behind = shard->MissingBytes();
+    spoken_for += behind;
+    known = known && behind == 0;
+  }
+  leases_->SetRoom(room.bytes > spoken_for ? room.bytes - spoken_for : 0, known);
+}
+
 void NodeCore::Tick(Nanos now) {
   UpdatePeers(now);
   UpdateLeases();
   leases_->SetDurableBatch(engine_->durable_batch());
-  leases_->SetFull(!engine_->HasSpace());
+  UpdateRoom();
   for (auto& [group, shard] : shards_) shard->Tick(now);
   leases_->Tick(now, &heartbeats_);
 }
@@ -161,7 +174,7 @@ void NodeCore::ReadDone(ShardRead read, Nanos now) {
   if (target != nullptr) {
     target->ReadDone(read.ticket, std::move(read.job), now);
   } else {
-    engine_->FinishRead(std::move(read.job)).status().IgnoreError();  // lets go of what it pinned
+    engine_->DropRead(std::move(read.job));
   }
 }
 

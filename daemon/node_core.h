@@ -67,10 +67,12 @@ class NodeCore {
   std::unique_ptr<Shard> MakeShard(GroupId group);
   void UpdatePeers(Nanos now);
   void UpdateLeases();
+  void UpdateRoom();
 
   Options options_;
   Engine* engine_;
   TokenTable tokens_;
+  CatchUpBudget catch_up_budget_;
   std::unique_ptr<paxos::LeaseTable> leases_;
   std::map<GroupId, std::unique_ptr<Shard>> shards_;
   std::set<NodeId> heard_from_;  // of groups that do not know their members yet

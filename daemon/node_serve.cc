@@ -175,8 +175,17 @@ void Node::Impl::OnReply(ShardReply reply) {
 
 void Node::Impl::NoteSlow(const Asked& asked, const ShardReply& reply, Nanos took) {
   slow_->Add();
-  HYDRA_LOG_WARN("slow request: id {} {} group {} answer {} took {} ms", asked.frame.id, asked.what,
-                 asked.group, static_cast<int>(reply.answer), took / kMillisecond);
+  // A write waits for its turn, then for a majority's disks and for what is before it; a read for
+  // the right to read, then for the disk.
+  const Nanos waited = reply.begun == 0 ? took : reply.begun - asked.since;
+  HYDRA_LOG_WARN("slow request: id {} {} group {} answer {} took {} ms: {} until {}, {} {}",
+                 asked.frame.id, asked.what, asked.group, static_cast<int>(reply.answer),
+                 took / kMillisecond, waited / kMillisecond,
+                 reply.begun == 0 ? "refused"
+                 : reply.data     ? "it could be read"
+                                  : "proposed",
+                 (took - waited) / kMillisecond,
+                 reply.data ? "at the disk" : "until chosen and applied");
 }
 
 }  // namespace hydra

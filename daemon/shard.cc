@@ -14,6 +14,15 @@
 
 namespace hydra {
 
+namespace {
+
+uint64_t PayloadOf(const paxos::Body& body) {
+  if (body == nullptr) return 0;
+  return uint64_t{static_cast<const EntryBody*>(body.get())->entry.PayloadPages()} * kPageSize;
+}
+
+}  // namespace
+
 std::string ReplicaIdentity::Encode() const {
   std::string out;
   PutU8(&out, 1);
@@ -40,10 +49,20 @@ Result<ReplicaIdentity> ReplicaIdentity::Decode(std::span<const uint8_t> bytes) 
   return identity;
 }
 
-Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens)
-    : options_(options), engine_(engine), leases_(leases), tokens_(tokens), builder_(1) {}
+Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
+             CatchUpBudget* catch_up_budget)
+    : options_(options),
+      engine_(engine),
+      leases_(leases),
+      tokens_(tokens),
+      catch_up_budget_(catch_up_budget),
+      builder_(1) {}
 
-Shard::~Shard() = default;
+Shard::~Shard() {
+  for (const NodeId peer : catching_up_) catch_up_budget_->Return(peer, options_.catch_up_bytes);
+  tokens_->RemoveWaiting(taken_in_);
+  for (const paxos::Append& append : append_queue_) tokens_->RemoveWaiting(PayloadOf(append.body));
+}
 
 void Shard::Fail(const Status& status) {
   if (failed_.ok()) failed_ = status;
@@ -85,11 +104,28 @@ Status Shard::StartRecovered(Nanos now) {
 // The engine replayed the blocks up to `applied`; the state beside them follows.
 Status Shard::RollForward() {
   HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
-  for (Instance i = info.state_at + 1; i <= info.applied; ++i) {
-    HYDRA_ASSIGN_OR_RETURN(const AcceptRecord record, engine_->ReadLogRecord(options_.group, i));
-    if (HYDRA_SABOTAGE(kForgetSessions) && i != info.applied) continue;
-    const auto outcomes = state_.Apply(i, record.entry);
-    if (!outcomes.ok()) return outcomes.status();
+  for (Instance next = info.state_at + 1; next <= info.applied;) {
+    // Many at a time: those of one batch share a read.
+    constexpr Instance kAtATime = 1024;
+    LogReadRequest request;
+    request.group = options_.group;
+    request.from = next;
+    request.to = std::min(info.applied, next + kAtATime - 1);
+    request.wanted = [](const AcceptRecord&) { return false; };
+    HYDRA_ASSIGN_OR_RETURN(auto job, engine_->PlanLogRead(std::move(request)));
+    job->Run();
+    HYDRA_ASSIGN_OR_RETURN(const std::vector<LogEntry> entries,
+                           engine_->FinishLogRead(std::move(job)));
+    if (entries.empty()) {
+      HYDRA_RETURN_IF_ERROR(engine_->ReadLogRecord(options_.group, next).status());
+      return Status::IoError("an entry could be read only at the second attempt: start again");
+    }
+    for (const LogEntry& entry : entries) {
+      const Instance i = next++;
+      if (HYDRA_SABOTAGE(kForgetSessions) && i != info.applied) continue;
+      const auto outcomes = state_.Apply(i, entry.record.entry);
+      if (!outcomes.ok()) return outcomes.status();
+    }
   }
   return Status::Ok();
 }
@@ -154,6 +190,18 @@ void Shard::SaveIdentity() {
 
 // --- Records ------------------------------------------------------------------------------------
 
+void Shard::NoteAppend(paxos::Append append) {
+  outstanding_.emplace(append.token, false);
+  if (append.kind == paxos::Append::Kind::kAccept) {
+    accepted_[append.instance] = {append.token, append.ballot, false};
+    const uint64_t bytes = PayloadOf(append.body);
+    tokens_->AddWaiting(bytes);
+    appended_bytes_ += bytes;
+    ++appended_entries_;
+  }
+  append_queue_.push_back(std::move(append));
+}
+
 bool Shard::SubmitAppend(const paxos::Append& append) {
   if (HYDRA_SABOTAGE(kSkipBallotPersist) && append.kind == paxos::Append::Kind::kHardState) {
     Completed(append.token, now_);
@@ -206,11 +254,13 @@ bool Shard::DrainAppends() {
       const auto info = engine_->Info(options_.group);
       HYDRA_CHECK(info.ok() && it->instance <= info->truncated);
       outstanding_[it->token] = true;
+      tokens_->RemoveWaiting(PayloadOf(it->body));
       it = append_queue_.erase(it);
       moved = true;
       continue;
     }
     if (SubmitAppend(*it)) {
+      tokens_->RemoveWaiting(PayloadOf(it->body));
       it = append_queue_.erase(it);
       moved = true;
     } else {
@@ -310,7 +360,7 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
     proposed_.erase(ours);
     HYDRA_CHECK(operations.size() == outcomes->size());
     for (size_t i = 0; i < operations.size(); ++i) {
-      AnswerId(operations[i].request, ShardAnswer::kDone, (*outcomes)[i]);
+      AnswerAndSettle(operations[i], ShardAnswer::kDone, (*outcomes)[i]);
       if (operations[i].lock != 0) ReleaseLock(operations[i].lock, now);
     }
   }
@@ -356,12 +406,54 @@ bool Shard::serves_local() const {
   return info.ok() && !info->installing && replica_->applied() >= info->mixed_until;
 }
 
+uint64_t Shard::MissingBytes() const {
+  const uint64_t entries = replica_->commit_heard() - replica_->commit();
+  return entries == 0
+             ? 0
+             : entries * (appended_bytes_ / std::max<uint64_t>(1, appended_entries_) + kPageSize);
+}
+
 // --- Inputs -------------------------------------------------------------------------------------
+
+// What a full store cannot take is as good as lost on its way: it is not accepted, nothing waits
+// behind it, and it comes again. (What a record replaces is here already.)
+bool Shard::TakesIn(Instance instance, const paxos::Body& body) {
+  const uint64_t bytes = PayloadOf(body);
+  if (bytes == 0 || accepted_.contains(instance)) return true;
+  if (!engine_->TakesPayload(tokens_->waiting_bytes() + bytes)) {
+    HYDRA_PROBE("space: an entry is not taken in");
+    return false;
+  }
+  tokens_->AddWaiting(bytes);
+  taken_in_ += bytes;
+  return true;
+}
+
+void Shard::LeaveOutWhatDoesNotFit(paxos::Accept* accept) {
+  auto kept = std::make_shared<std::vector<paxos::AcceptEntry>>();
+  for (const paxos::AcceptEntry& entry : *accept->entries) {
+    if (TakesIn(entry.instance, entry.body)) kept->push_back(entry);
+  }
+  if (kept->size() < accept->entries->size()) accept->entries = std::move(kept);
+}
+
+void Shard::LeaveOutWhatDoesNotFit(paxos::CatchUpReply* reply) {
+  size_t kept = 0;
+  while (kept < reply->entries.size() &&
+         TakesIn(reply->entries[kept].instance, reply->entries[kept].body)) {
+    ++kept;
+  }
+  reply->entries.resize(kept);
+}
 
 void Shard::Tick(Nanos now) {
   touched_ = true;
   now_ = std::max(now_, now);
   replica_->Tick(now);
+  // A master whose store fills up unforeseen could not apply what the others have stored.
+  if (!ready() || append_queue_.empty()) return;
+  const uint64_t bytes = PayloadOf(append_queue_.front().body);
+  if (bytes > 0 && !engine_->TakesPayload(bytes)) GiveWay(bytes, now);
 }
 
 void Shard::Step(paxos::Message message, Nanos now) {
@@ -369,14 +461,16 @@ void Shard::Step(paxos::Message message, Nanos now) {
   now_ = std::max(now_, now);
   if (next_incarnation_ != 0) return;  // for somebody who is about to be another
   // What the core would store must be what it is said to be.
-  if (const auto* accept = std::get_if<paxos::Accept>(&message.body)) {
+  if (auto* accept = std::get_if<paxos::Accept>(&message.body)) {
     for (const paxos::AcceptEntry& entry : *accept->entries) {
       if (!BodyIsGood(entry.meta, entry.body, entry.instance)) return;
     }
-  } else if (const auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) {
+    LeaveOutWhatDoesNotFit(accept);
+  } else if (auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) {
     for (const paxos::ChosenEntry& entry : reply->entries) {
       if (!entry.same && !BodyIsGood(entry.meta, entry.body, entry.instance)) return;
     }
+    LeaveOutWhatDoesNotFit(reply);
   } else if (const auto* fetched = std::get_if<paxos::FetchedBody>(&message.body)) {
     if (fetched->found && !BodyIsGood(fetched->digest, fetched->body, fetched->instance)) return;
   } else if (const auto* chunk = std::get_if<paxos::InstallChunk>(&message.body)) {
@@ -400,23 +494,23 @@ Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now
 void Shard::Pump(Nanos now, ShardOutput* out) {
   now_ = std::max(now_, now);
   // A node has many groups, and most are idle. What the engine refused is tried again.
-  if (!touched_ && append_queue_.empty() && apply_queue_.empty() && held_ == nullptr) return;
+  if (!touched_ && append_queue_.empty() && apply_queue_.empty() && held_ == nullptr &&
+      catch_ups_.empty()) {
+    return;
+  }
   touched_ = false;
   // Bounded: each round consumes output that only inputs or applied entries can make.
   for (bool moved = true; moved && failed_.ok();) {
     moved = FlushBuilder(now);
     replica_->TakeOutput(&core_);
     moved = moved || !core_.empty();
-    for (paxos::Append& append : core_.appends) {
-      outstanding_.emplace(append.token, false);
-      if (append.kind == paxos::Append::Kind::kAccept) {
-        accepted_[append.instance] = {append.token, append.ballot, false};
-      }
-      append_queue_.push_back(std::move(append));
-    }
+    tokens_->RemoveWaiting(std::exchange(taken_in_, 0));
+    for (paxos::Append& append : core_.appends) NoteAppend(std::move(append));
     for (paxos::Chosen& chosen : core_.chosen) apply_queue_.push_back(std::move(chosen));
     for (paxos::Message& message : core_.messages) out_.messages.push_back(std::move(message));
-    for (const paxos::ServeCatchUp& serve : core_.catch_ups) Serve(serve);
+    for (paxos::ServeCatchUp& serve : core_.catch_ups) {
+      catch_ups_[serve.to.node] = std::move(serve);
+    }
     for (const paxos::ServeBody& serve : core_.bodies) Serve(serve, now);
     for (const paxos::ServeInstall& serve : core_.installs) Serve(serve);
     if (core_.piece) TakePiece(core_.piece->chunk);
@@ -439,6 +533,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     BecomeReadyIfApplied(now);
     ServeReads(now);
   }
+  ServeCatchUps();
   if (!failed_.ok()) out_.messages.clear();  // a failed node says nothing
   for (paxos::Message& message : out_.messages) out->messages.push_back(std::move(message));
   for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -67,6 +68,7 @@ struct ShardReply {
   NodeId master = 0;
   Outcome outcome;
   Instance commit = 0;  // known at the time of the answer: a good `seen`
+  Nanos begun = 0;      // when it was proposed, or read from the disk; 0: neither
   std::optional<ReadResult> data;
 };
 
@@ -83,7 +85,8 @@ struct ShardOutput {
   std::vector<ShardRead> reads;
 };
 
-// Hands out the engine's tokens and remembers whose they are.
+// Hands out the engine's tokens and remembers whose they are, and counts the payload that the
+// shards of a node have accepted and the engine has not taken yet.
 class TokenTable {
  public:
   struct Owner {
@@ -102,10 +105,33 @@ class TokenTable {
     owners_.erase(found);
     return owner;
   }
+  void AddWaiting(uint64_t bytes) { waiting_bytes_ += bytes; }
+  void RemoveWaiting(uint64_t bytes) { waiting_bytes_ -= bytes; }
+  uint64_t waiting_bytes() const { return waiting_bytes_; }
 
  private:
   uint64_t last_ = 0;
+  uint64_t waiting_bytes_ = 0;
   std::map<uint64_t, Owner> owners_;
+};
+
+// How much of the logs of a node may be on its way to each peer that catches up, read or being read
+// and not sent, over all groups.
+class CatchUpBudget {
+ public:
+  static constexpr uint64_t kBytesPerPeer = 4u << 20;
+
+  // Something is always allowed.
+  bool Take(NodeId peer, uint64_t bytes) {
+    uint64_t& taken = taken_[peer];
+    if (taken > 0 && taken + bytes > kBytesPerPeer) return false;
+    taken += bytes;
+    return true;
+  }
+  void Return(NodeId peer, uint64_t bytes) { taken_[peer] -= bytes; }
+
+ private:
+  std::map<NodeId, uint64_t> taken_;
 };
 
 // What a replica keeps beside its promise (Engine::SaveHardState's opaque part): who it is, the
@@ -133,16 +159,14 @@ class Shard {
     Nanos lease = 0;
     paxos::ReplicaOptions replica;  // group, self and seed are filled in
     uint64_t seed = 0;
-    size_t max_waiting = 4096;  // client requests held here
-    // Per answer. Entries are read on the node's thread, a device read each: few enough that nobody
-    // waits long.
-    size_t catch_up_bytes = 256u << 10;
-    size_t catch_up_entries = 16;
+    size_t max_waiting = 4096;         // client requests held here
+    size_t catch_up_bytes = 1u << 20;  // per answer
     size_t install_chunk_bytes = 256u << 10;
   };
 
-  // Both outlive the shard. `identity` and the engine's records are what it starts from.
-  Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens);
+  // All outlive the shard. The engine's records are what it starts from.
+  Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
+        CatchUpBudget* catch_up_budget);
   ~Shard();
 
   // A group that the engine was just told to create.
@@ -175,6 +199,8 @@ class Shard {
   Nanos durable_lease() const { return durable_lease_; }
   bool ready() const { return ready_ && replica_->serving(); }  // serves mutations
   bool serves_local() const;
+  // What this replica has to fetch, by the size of the entries that it has seen.
+  uint64_t MissingBytes() const;
   const Status& failed() const { return failed_; }  // not OK: this node must go silent
   std::string SavedState() const { return state_.Encode(); }
 
@@ -186,6 +212,8 @@ class Shard {
   struct Proposed {  // one operation of an entry of ours
     uint64_t request = 0;
     RangeLocks::Ticket lock = 0;
+    uint64_t bytes = 0;  // of payload, charged
+    Nanos at = 0;        // when it was proposed
   };
   struct Waiting {
     ShardRequest request;
@@ -198,12 +226,18 @@ class Shard {
     bool answered = false;
   };
 
+  struct Reading {
+    ShardRequest request;
+    Nanos since = 0;
+  };
+
   // shard.cc
   Status BuildReplica(Nanos now);
   Status RollForward();
   Status RecoveredEntries(paxos::RecoveredState* out);
   bool DrainAppends();
   bool SubmitAppend(const paxos::Append& append);
+  void NoteAppend(paxos::Append append);
   bool DrainApplies(Nanos now);
   bool ApplyOne(const paxos::Chosen& chosen, Nanos now);
   void OnConfigApplied();
@@ -212,12 +246,20 @@ class Shard {
   void Fail(const Status& status);
 
   // shard_peer.cc: what peers ask of the log and the state
-  void Serve(const paxos::ServeCatchUp& serve);
+  void ServeCatchUps();
+  bool Serve(const paxos::ServeCatchUp& serve);
   void Serve(const paxos::ServeBody& serve, Nanos now);
   void Serve(const paxos::ServeInstall& serve);
+  bool ServeDone(uint64_t ticket, std::unique_ptr<ReadJob>* job, Nanos now);
+  void AnswerCatchUp(const paxos::ServeCatchUp& serve, Instance truncated,
+                     std::vector<LogEntry> entries);
+  void AnswerBody(const paxos::ServeBody& serve, std::vector<LogEntry> entries, Nanos now);
   void TakePiece(const paxos::InstallChunk& chunk);
   void InstallStep(Nanos now);
   void InstallStepDone(Nanos now);
+  void LeaveOutWhatDoesNotFit(paxos::Accept* accept);
+  void LeaveOutWhatDoesNotFit(paxos::CatchUpReply* reply);
+  bool TakesIn(Instance instance, const paxos::Body& body);
   bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
   bool PayloadIsGood(const EntryBody& body) const;
   bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
@@ -237,7 +279,10 @@ class Shard {
   void Merge(const Buffer& blocks, ShardRequest* request) const;
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
-  Status CheckSpace(Nanos now) const;
+  Status CheckSpace(uint64_t bytes, Nanos now);
+  bool RefuseForSpace(const ShardRequest& request, Nanos now);
+  void GiveWay(uint64_t bytes, Nanos now);
+  void AnswerAndSettle(const Proposed& operation, ShardAnswer answer, Outcome outcome);
   void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);
@@ -250,6 +295,7 @@ class Shard {
   Engine* engine_;
   paxos::LeaseTable* leases_;
   TokenTable* tokens_;
+  CatchUpBudget* catch_up_budget_;
   ReplicaIdentity identity_;
   Nanos durable_lease_ = 0;
   bool identity_waits_ = false;  // the engine would not take it yet
@@ -265,8 +311,11 @@ class Shard {
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
-  std::map<uint64_t, bool> outstanding_;    // local token -> durable
-  struct Accepting {                        // the newest record of an instance that is not applied
+  uint64_t taken_in_ = 0;                   // payload handed to the core since it last acted
+  uint64_t appended_bytes_ = 0;             // payload of all entries
+  uint64_t appended_entries_ = 0;
+  std::map<uint64_t, bool> outstanding_;  // local token -> durable
+  struct Accepting {                      // the newest record of an instance that is not applied
     uint64_t token = 0;
     Ballot ballot;
     bool taken = false;  // by the engine
@@ -293,9 +342,18 @@ class Shard {
   std::map<uint64_t, Waiting> waiting_;  // by lock ticket
 
   // Reads.
-  std::map<uint64_t, ReadWait> reads_;        // by request id
-  std::map<uint64_t, ShardRequest> reading_;  // by ticket, at the read pool
-  std::map<uint64_t, uint64_t> resolving_;    // read ticket -> lock ticket
+  std::map<uint64_t, ReadWait> reads_;      // by request id
+  std::map<uint64_t, Reading> reading_;     // by ticket, at the read pool
+  std::map<uint64_t, uint64_t> resolving_;  // read ticket -> lock ticket
+
+  // Entries for peers.
+  struct Serving {
+    std::variant<paxos::ServeCatchUp, paxos::ServeBody> question;
+    Instance truncated = 0;  // when it was asked
+  };
+  std::map<NodeId, paxos::ServeCatchUp> catch_ups_;  // asked for, by whom; the newest counts
+  std::map<uint64_t, Serving> serving_;              // by ticket, at the read pool
+  std::set<NodeId> catching_up_;                     // ... for whom
 
   // Install.
   struct InstallWork;

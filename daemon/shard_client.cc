@@ -36,6 +36,13 @@ void Shard::AnswerId(uint64_t id, ShardAnswer answer, Outcome outcome) {
   out_.replies.push_back(std::move(reply));
 }
 
+// What was charged for it is no longer under way, or not this master's any more.
+void Shard::AnswerAndSettle(const Proposed& operation, ShardAnswer answer, Outcome outcome) {
+  leases_->Settle(operation.bytes);
+  AnswerId(operation.request, answer, std::move(outcome));
+  out_.replies.back().begun = operation.at;
+}
+
 // --- Mastership ---------------------------------------------------------------------------------
 
 void Shard::OnMastership(Nanos now) {
@@ -64,7 +71,7 @@ void Shard::LoseMastership() {
   ready_at_ = 0;
   for (const auto& [instance, operations] : proposed_) {
     for (const Proposed& operation : operations) {
-      AnswerId(operation.request, ShardAnswer::kUnknown, {});
+      AnswerAndSettle(operation, ShardAnswer::kUnknown, {});
     }
   }
   proposed_.clear();
@@ -79,7 +86,7 @@ void Shard::LoseMastership() {
 void Shard::DropUnproposed() {
   for (const auto* list : {&building_, &held_proposed_}) {
     for (const Proposed& operation : *list) {
-      AnswerId(operation.request, ShardAnswer::kNotMaster, {});
+      AnswerAndSettle(operation, ShardAnswer::kNotMaster, {});
     }
   }
   building_.clear();
@@ -94,7 +101,7 @@ void Shard::Abandon(Nanos now, ShardOutput* out) {
   replica_->Resign(now);
   LoseMastership();
   for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
-  for (const auto& [ticket, request] : reading_) Answer(request, ShardAnswer::kNotMaster);
+  for (const auto& [ticket, read] : reading_) Answer(read.request, ShardAnswer::kNotMaster);
   for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
 }
 
@@ -232,24 +239,59 @@ bool Shard::SeenAllows(const ShardRequest& request) {
 }
 
 // What a majority cannot store must not be proposed: it would stand in the way of everything behind
-// it, the deletes that make room included. A peer that is silent is not full: who asks may ask
-// again.
-Status Shard::CheckSpace(Nanos now) const {
+// it, the deletes that make room included. A peer of which nothing is known just now is not full:
+// who asks may ask again. A master applies what it has stored itself, so one that is full gives way
+// to one that is not.
+Status Shard::CheckSpace(uint64_t bytes, Nanos now) {
+  using Space = paxos::LeaseTable::Space;
   const paxos::Config& config = replica_->config();
-  uint32_t space = 0;
-  uint32_t silent = 0;
+  uint32_t enough = 0;
+  uint32_t unknown = 0;
   for (size_t i = 0; i < config.members().size(); ++i) {
-    const NodeId node = config.members()[i].id.node;
-    if (leases_->HasSpace(node, now)) {
-      space |= 1u << i;
-    } else if (!leases_->Alive(node, now)) {
-      silent |= 1u << i;
-    }
+    const Space space = leases_->SpaceOf(config.members()[i].id.node, bytes, now);
+    if (space == Space::kEnough) enough |= 1u << i;
+    if (space == Space::kUnknown) unknown |= 1u << i;
   }
-  if (config.IsMajority(space)) return Status::Ok();
-  if (config.IsMajority(space | silent)) return Status::Busy("no majority is heard of just now");
+  const Space own = leases_->SpaceOf(options_.node, bytes, now);
+  if (config.IsMajority(enough)) {
+    if (own == Space::kEnough) return Status::Ok();
+    if (own == Space::kFull) GiveWay(bytes, now);
+    return Status::Busy("this master's store is full, those of others are not");
+  }
+  if (config.IsMajority(enough | unknown)) {
+    return Status::Busy("no majority has said that it takes so much more just now");
+  }
   return Status::NoSpace(
       "no majority of the group's stores has space for more data: unmap blocks, or add capacity");
+}
+
+void Shard::GiveWay(uint64_t bytes, Nanos now) {
+  for (const paxos::Member& member : replica_->config().members()) {
+    const paxos::MemberId& id = member.id;
+    if (id.node == options_.node || member.role != paxos::Role::kVoter ||
+        leases_->SpaceOf(id.node, bytes, now) != paxos::LeaseTable::Space::kEnough ||
+        replica_->PeerApplied(id) + replica_->options().window_instances < replica_->commit()) {
+      continue;
+    }
+    if (!replica_->HandOver(id, now).ok()) continue;
+    HYDRA_PROBE("space: a full master gives way");
+    return;
+  }
+}
+
+bool Shard::RefuseForSpace(const ShardRequest& request, Nanos now) {
+  const uint64_t pages = request.op.PayloadPages();
+  if (pages == 0) return false;
+  const Status space = CheckSpace(pages * kPageSize, now);
+  if (space.ok()) return false;
+  if (space.code() == Code::kBusy) {
+    HYDRA_PROBE("space: a write is put off while peers are silent");
+    Answer(request, ShardAnswer::kBusy);
+  } else {
+    HYDRA_PROBE("space: a write is refused before it is proposed");
+    Answer(request, ShardAnswer::kNoSpace, space);
+  }
+  return true;
 }
 
 void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
@@ -260,17 +302,7 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
     AnswerId(request.id, refusal, std::move(repeat));
     return;
   }
-  if (request.op.PayloadPages() > 0) {
-    const Status space = CheckSpace(now);
-    if (space.code() == Code::kBusy) {
-      HYDRA_PROBE("space: a write is put off while peers are silent");
-      return Answer(request, ShardAnswer::kBusy);
-    }
-    if (!space.ok()) {
-      HYDRA_PROBE("space: a write is refused before it is proposed");
-      return Answer(request, ShardAnswer::kNoSpace, space);
-    }
-  }
+  if (RefuseForSpace(request, now)) return;
   if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {
     return Answer(request, ShardAnswer::kBusy);
   }
@@ -386,6 +418,8 @@ void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
     AnswerId(request.id, refusal, std::move(repeat));
     return;
   }
+  // Others may have been charged while it waited.
+  if (RefuseForSpace(request, now)) return;
   // A session's id is its entry's instance: it comes alone, so that nothing else depends on it.
   const bool alone = request.context.kind == RequestKind::kOpenSession;
   if (alone && !builder_.empty() && !FlushBuilder(now)) {
@@ -410,13 +444,15 @@ void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
       AnswerId(request.id, refusal, std::move(repeat));
       builder_ = EntryBuilder(block_pages_);
       // The time that passed is told by an entry without operations, so that both tables agree.
-      building_.push_back({0, 0});
+      building_.push_back({});
       FlushBuilder(now);
       return;
     }
   }
   if (!alone) ApplyToSessions(&decided_, request.context, 0, 0);
-  building_.push_back({request.id, lock});
+  const uint64_t bytes = uint64_t{request.op.PayloadPages()} * kPageSize;
+  leases_->Charge(bytes);
+  building_.push_back({request.id, lock, bytes});
   if (IsMutation(request.context.kind)) {
     ForEachRange(request.op, block_pages_,
                  [&](Lba lba, uint64_t count) { building_ranges_.emplace_back(lba, count); });
@@ -458,6 +494,7 @@ bool Shard::FlushBuilder(Nanos now) {
     }
   }
   building_ranges_.clear();
+  for (Proposed& operation : held_proposed_) operation.at = now;
   proposed_[*instance] = std::move(held_proposed_);
   held_proposed_.clear();
   held_.reset();
@@ -474,7 +511,7 @@ void Shard::StartRead(ShardRequest request) {
   auto job = engine_->PlanRead(options_.group, request.lba, request.count);
   if (!job.ok()) return Answer(request, ShardAnswer::kInvalid, job.status());
   const uint64_t ticket = next_ticket_++;
-  reading_[ticket] = std::move(request);
+  reading_[ticket] = {std::move(request), now_};
   out_.reads.push_back({options_.group, ticket, std::move(*job)});
 }
 
@@ -498,6 +535,7 @@ void Shard::ServeReads(Nanos now) {
 void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
   touched_ = true;
   now_ = std::max(now_, now);
+  if (ServeDone(ticket, &job, now)) return;
   auto result = engine_->FinishRead(std::move(job));
   const auto resolving = resolving_.find(ticket);
   if (resolving != resolving_.end()) {
@@ -521,11 +559,12 @@ void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
   }
   const auto found = reading_.find(ticket);
   if (found == reading_.end()) return;
-  const ShardRequest request = std::move(found->second);
+  const auto [request, since] = std::move(found->second);
   reading_.erase(found);
   if (!result.ok()) return Answer(request, ShardAnswer::kDamaged, result.status());
   Answer(request, ShardAnswer::kDone);
   out_.replies.back().data = std::move(*result);
+  out_.replies.back().begun = since;
 }
 
 }  // namespace hydra

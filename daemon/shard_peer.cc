@@ -59,39 +59,76 @@ bool Shard::BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instan
 
 // --- The log ------------------------------------------------------------------------------------
 
-void Shard::Serve(const paxos::ServeCatchUp& serve) {
+// Reading is the read pool's work, one answer at a time for each peer, as many as the budget
+// allows.
+void Shard::ServeCatchUps() {
+  for (auto it = catch_ups_.begin(); it != catch_ups_.end();) {
+    if (!catching_up_.contains(it->first) && Serve(it->second)) {
+      it = catch_ups_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+// False: later.
+bool Shard::Serve(const paxos::ServeCatchUp& serve) {
   const auto info = engine_->Info(options_.group);
-  if (!info.ok() || info->installing) return;
+  if (!info.ok() || info->installing) return true;
+  const Instance from = serve.request.from;
+  // Entries are applied as soon as they are queued, but what the log says of an instance that is
+  // not durable yet is what stood there before: perhaps another value, which was never chosen.
+  const Instance to = std::min<Instance>(info->stable, from + serve.request.held.size() - 1);
+  if (to < from || from <= info->truncated) {
+    AnswerCatchUp(serve, info->truncated, {});
+    return true;
+  }
+  if (!catch_up_budget_->Take(serve.to.node, options_.catch_up_bytes)) {
+    HYDRA_PROBE("catch-up: a peer has enough on its way");
+    return false;
+  }
+  LogReadRequest request;
+  request.group = options_.group;
+  request.from = from;
+  request.to = to;
+  request.max_bytes = options_.catch_up_bytes;
+  request.wanted = [from, held = serve.request.held](const AcceptRecord& record) {
+    const paxos::CatchUp::Held& there = held[record.instance - from];
+    return !there.any || there.digest != EntryDigest(record.entry);
+  };
+  auto job = engine_->PlanLogRead(std::move(request));
+  if (!job.ok()) {
+    catch_up_budget_->Return(serve.to.node, options_.catch_up_bytes);
+    return true;
+  }
+  const uint64_t ticket = next_ticket_++;
+  serving_[ticket] = {serve, info->truncated};
+  catching_up_.insert(serve.to.node);
+  out_.reads.push_back({options_.group, ticket, std::move(*job)});
+  return true;
+}
+
+void Shard::AnswerCatchUp(const paxos::ServeCatchUp& serve, Instance truncated,
+                          std::vector<LogEntry> entries) {
   paxos::CatchUpReply reply;
   reply.from = serve.request.from;
   reply.commit = serve.commit;
-  reply.truncated = info->truncated;
-  size_t bytes = 0;
-  // Entries are applied as soon as they are queued, but what the log says of an instance that is
-  // not durable yet is what stood there before: perhaps another value, which was never chosen.
-  const Instance end =
-      std::min<Instance>(info->stable, serve.request.from + serve.request.held.size() - 1);
-  for (Instance i = serve.request.from; i <= end && i > info->truncated; ++i) {
-    if (reply.entries.size() >= options_.catch_up_entries) break;
-    const paxos::CatchUp::Held& held = serve.request.held[i - serve.request.from];
-    const auto record = engine_->ReadLogRecord(options_.group, i);
-    if (!record.ok()) break;  // truncated meanwhile, rotten, or not durable yet
-    auto meta = MetaOf(record->entry, i);
+  reply.truncated = truncated;
+  for (LogEntry& read : entries) {
+    const Instance instance = read.record.instance;
+    auto meta = MetaOf(read.record.entry, instance);
     if (!meta.ok()) break;
+    const paxos::CatchUp::Held& held = serve.request.held[instance - serve.request.from];
     paxos::ChosenEntry entry;
-    entry.instance = i;
-    entry.ballot = record->ballot;
+    entry.instance = instance;
+    entry.ballot = read.record.ballot;
     entry.meta = std::move(*meta);
     entry.same = held.any && held.digest == entry.meta.digest;
     if (!entry.same && entry.meta.kind != paxos::EntryKind::kNoop) {
-      if (bytes > 0 && bytes + entry.meta.bytes > options_.catch_up_bytes) break;
-      auto whole = engine_->ReadLogEntry(options_.group, i);
-      if (!whole.ok()) break;
       auto body = std::make_shared<EntryBody>();
-      body->entry = std::move(whole->record.entry);
-      body->payload = std::move(whole->payload);
+      body->entry = std::move(read.record.entry);
+      body->payload = std::move(read.payload);
       entry.body = std::move(body);
-      bytes += entry.meta.bytes;
     }
     reply.entries.push_back(std::move(entry));
   }
@@ -99,13 +136,24 @@ void Shard::Serve(const paxos::ServeCatchUp& serve) {
 }
 
 void Shard::Serve(const paxos::ServeBody& serve, Nanos now) {
+  LogReadRequest request;
+  request.group = options_.group;
+  request.from = serve.request.instance;
+  request.to = serve.request.instance;
+  auto job = engine_->PlanLogRead(std::move(request));
+  if (!job.ok()) return AnswerBody(serve, {}, now);
+  const uint64_t ticket = next_ticket_++;
+  serving_[ticket] = {serve, 0};
+  out_.reads.push_back({options_.group, ticket, std::move(*job)});
+}
+
+void Shard::AnswerBody(const paxos::ServeBody& serve, std::vector<LogEntry> entries, Nanos now) {
   const paxos::FetchBody& request = serve.request;
-  auto whole = engine_->ReadLogEntry(options_.group, request.instance);
   std::shared_ptr<EntryBody> body;
-  if (whole.ok() && EntryDigest(whole->record.entry) == request.digest) {
+  if (!entries.empty() && EntryDigest(entries[0].record.entry) == request.digest) {
     body = std::make_shared<EntryBody>();
-    body->entry = std::move(whole->record.entry);
-    body->payload = std::move(whole->payload);
+    body->entry = std::move(entries[0].record.entry);
+    body->payload = std::move(entries[0].payload);
   }
   if (serve.to == replica_->options().self) {
     replica_->BodyLoaded(request.instance, request.ballot, std::move(body), now);
@@ -114,6 +162,30 @@ void Shard::Serve(const paxos::ServeBody& serve, Nanos now) {
   const bool found = body != nullptr;
   Send(serve.to, paxos::FetchedBody{request.instance, request.ballot, request.digest, found,
                                     std::move(body)});
+}
+
+// Whatever happened to the log meanwhile: what was read was chosen, or is what it is said to be.
+bool Shard::ServeDone(uint64_t ticket, std::unique_ptr<ReadJob>* job, Nanos now) {
+  const auto found = serving_.find(ticket);
+  if (found == serving_.end()) return false;
+  const Serving serving = std::move(found->second);
+  serving_.erase(found);
+  auto entries = engine_->FinishLogRead(std::move(*job));
+  std::vector<LogEntry> read = entries.ok() ? std::move(*entries) : std::vector<LogEntry>();
+  if (const auto* body = std::get_if<paxos::ServeBody>(&serving.question)) {
+    AnswerBody(*body, std::move(read), now);
+    return true;
+  }
+  const auto& serve = std::get<paxos::ServeCatchUp>(serving.question);
+  catching_up_.erase(serve.to.node);
+  catch_up_budget_->Return(serve.to.node, options_.catch_up_bytes);
+  // It became impatient: this is the answer.
+  const auto again = catch_ups_.find(serve.to.node);
+  if (again != catch_ups_.end() && again->second.request.from == serve.request.from) {
+    catch_ups_.erase(again);
+  }
+  AnswerCatchUp(serve, serving.truncated, std::move(read));
+  return true;
 }
 
 // --- Installing ---------------------------------------------------------------------------------

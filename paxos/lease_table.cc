@@ -19,6 +19,9 @@ Nanos Usable(Nanos lease) {
 
 constexpr size_t kMaxUnanswered = 64;
 constexpr size_t kMaxProcesses = 64;  // of one peer that are remembered
+// A credit is worth nothing when so many heartbeats went unanswered since: what was left of the
+// room then, others may have used.
+constexpr int kCreditIntervals = 4;
 
 }  // namespace
 
@@ -43,6 +46,10 @@ void LeaseTable::SetPeers(const std::vector<NodeId>& peers, Nanos now) {
            std::all_of(peer.second.granted.begin(), peer.second.granted.end(),
                        [now](const auto& grant) { return grant.second <= now; });
   });
+}
+
+void LeaseTable::SetRoom(uint64_t bytes, bool known) {
+  own_ = {bytes / (2 * (peers_.size() + 1)), known, settled_, 0};
 }
 
 void LeaseTable::FillNotices(Peer* peer, Heartbeat* message) const {
@@ -71,9 +78,8 @@ void LeaseTable::Tick(Nanos now, std::vector<Heartbeat>* out) {
     message.lease = options_.lease;
     message.store = options_.store;
     message.durable_batch = durable_batch_;
-    message.full = full_;
     FillNotices(&peer, &message);
-    peer.sent.emplace(message.sequence, now);
+    peer.sent.emplace(message.sequence, Sent{now, settled_});
     if (peer.sent.size() > kMaxUnanswered) peer.sent.erase(peer.sent.begin());
     out->push_back(std::move(message));
   }
@@ -106,6 +112,7 @@ bool LeaseTable::IsCurrent(Peer* peer, const Heartbeat& in) {
   }
   peer->boot = in.boot;
   peer->held = {};
+  peer->credit = {};
   peer->seen_notice = 0;
   return true;
 }
@@ -121,7 +128,8 @@ void LeaseTable::Answer(Peer* peer, const Heartbeat& in, bool grant, Nanos now,
   reply.asker_boot = in.boot;
   reply.store = options_.store;
   reply.durable_batch = durable_batch_;
-  reply.full = full_;
+  reply.credit = own_.bytes;
+  reply.credit_known = own_.known;
   if (!grant) {
     // Granted only to the process that is known as the peer's: replicas rely on that.
   } else if (!Quiet(now)) {
@@ -151,7 +159,6 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
   peer.heard = now;
   peer.heard_before = peer.next_sequence;
   peer.durable_batch = std::max(peer.durable_batch, in.durable_batch);
-  peer.full = in.full;
 
   for (const Notice& notice : in.notices) {
     if (notice.sequence <= peer.seen_notice) continue;
@@ -169,7 +176,10 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
 
   const auto sent = peer.sent.find(in.sequence);
   if (sent == peer.sent.end()) return;  // an answer counted before, or too old
-  const Nanos left = sent->second;
+  const Nanos left = sent->second.at;
+  if (left >= peer.credit.at) {
+    peer.credit = {in.credit, in.credit_known, sent->second.settled, left};
+  }
   peer.sent.erase(peer.sent.begin(), std::next(sent));
   if (in.lease <= 0) return;
   if (peer.seen_notice < in.last_notice) {
@@ -212,9 +222,14 @@ bool LeaseTable::Alive(NodeId peer, Nanos now) const {
          now < found->second.heard + options_.dead_after;
 }
 
-bool LeaseTable::HasSpace(NodeId peer, Nanos now) const {
-  if (peer == options_.node) return !full_;
-  return Alive(peer, now) && !peers_.at(peer).full;
+LeaseTable::Space LeaseTable::SpaceOf(NodeId node, uint64_t bytes, Nanos now) const {
+  const bool self = node == options_.node;
+  if (!self && !Alive(node, now)) return Space::kUnknown;
+  const Credit& credit = self ? own_ : peers_.at(node).credit;
+  if (!self && now > credit.at + kCreditIntervals * options_.interval) return Space::kUnknown;
+  // (Settled since then may be what was charged before: both counts only grow.)
+  if (credit.bytes >= bytes + (charged_ - credit.settled)) return Space::kEnough;
+  return credit.known && credit.bytes < bytes ? Space::kFull : Space::kUnknown;
 }
 
 uint64_t LeaseTable::BootOf(NodeId peer) const {

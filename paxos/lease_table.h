@@ -45,7 +45,10 @@ struct Heartbeat {
   // Of the sender's stream. The same store with less than before was rolled back.
   uint64_t store = 0;
   uint64_t durable_batch = 0;
-  bool full = false;  // the sender's store takes no payload any more
+  // How much payload the receiver's masters may send to the sender's store: in an answer, beyond
+  // what was chosen of theirs when they asked. `credit_known`: more only if something is deleted.
+  uint64_t credit = 0;
+  bool credit_known = false;
 };
 
 // Leases of one node, granted and held: per pair of nodes, over all groups.
@@ -57,6 +60,11 @@ struct Heartbeat {
 // LeaseValid): a group counts A's lease only if A is known to have promised B's ballot before the
 // heartbeat was sent, in the same boot of A, and no notice took it back. Notices travel with every
 // answer and a lease counts only with all of them delivered, so that no group is forgotten.
+//
+// Space. An entry that a majority cannot store would stand in the way of everything behind it, the
+// deletes that make room included. So each answer carries a credit: a share of the answering
+// store's room that the asker's masters may fill before they hear again. All nodes' shares
+// together are half of the room: a share may have been given before others were used up.
 //
 // One per node, on the owner's thread; heartbeats go in and out as structs.
 class LeaseTable {
@@ -86,7 +94,12 @@ class LeaseTable {
   void Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out,
             std::vector<std::pair<NodeId, Notice>>* notices);
   void SetDurableBatch(uint64_t batch) { durable_batch_ = batch; }
-  void SetFull(bool full) { full_ = full; }
+  // What this node's store takes before it is full; `known`: it will not become more by itself.
+  void SetRoom(uint64_t bytes, bool known);
+  // Payload that a master of this node proposes; what it charged is settled when it is chosen, or
+  // another's business.
+  void Charge(uint64_t bytes) { charged_ += bytes; }
+  void Settle(uint64_t bytes) { settled_ += bytes; }
   // Nothing longer is granted: what a later life of this node will find stored, and wait out.
   void SetLongestGrant(Nanos longest) { longest_grant_ = longest; }
 
@@ -106,13 +119,26 @@ class LeaseTable {
   Held HeldFrom(NodeId peer) const;
   bool Alive(NodeId peer, Nanos now) const;
   uint64_t BootOf(NodeId peer) const;  // 0: never heard
-  // Whether it (this node included) said lately that its store takes payload.
-  bool HasSpace(NodeId peer, Nanos now) const;
+  enum class Space : uint8_t { kEnough, kUnknown, kFull };
+  // Whether so much more payload can be sent to a node (this one included) without asking it: all
+  // that this node has under way fits into its credit. kUnknown: silent, or not before it has said
+  // more.
+  Space SpaceOf(NodeId node, uint64_t bytes, Nanos now) const;
   void Notify(NodeId peer, GroupId group, Notice::Kind kind, const Ballot& ballot);
   // Peers whose store went back in time since; the owner must not talk to them.
   const std::vector<NodeId>& rolled_back() const { return rolled_back_; }
 
  private:
+  struct Credit {
+    uint64_t bytes = 0;
+    bool known = false;
+    uint64_t settled = 0;  // before it was asked for: in the room that it is a part of
+    Nanos at = 0;          // when it was asked for
+  };
+  struct Sent {
+    Nanos at = 0;
+    uint64_t settled = 0;
+  };
   struct Peer {
     uint64_t boot = 0;
     Nanos heard = 0;
@@ -121,7 +147,7 @@ class LeaseTable {
     Held held;                                        // by it
     uint64_t next_sequence = 1;
     Nanos next_due = 0;
-    std::map<uint64_t, Nanos> sent;  // unanswered heartbeats, bounded
+    std::map<uint64_t, Sent> sent;  // unanswered heartbeats, bounded
     // Ours to it.
     std::map<std::pair<GroupId, Notice::Kind>, Notice> notices;
     uint64_t last_notice = 0;
@@ -129,7 +155,7 @@ class LeaseTable {
     uint64_t seen_notice = 0;
     uint64_t store = 0;
     uint64_t durable_batch = 0;
-    bool full = false;
+    Credit credit;  // that it gave us
   };
 
   static void Grant(Peer* peer, uint64_t boot, Nanos until);
@@ -143,7 +169,9 @@ class LeaseTable {
   std::vector<NodeId> rolled_back_;
   uint64_t durable_batch_ = 0;
   Nanos longest_grant_ = 0;
-  bool full_ = false;
+  Credit own_;
+  uint64_t charged_ = 0;
+  uint64_t settled_ = 0;
   uint64_t last_notice_ =
       0;  // of all peers: a peer that leaves and comes back sees no number twice
 };

@@ -213,6 +213,18 @@ std::vector<MemberId> Replica::Others() const {
   return others;
 }
 
+// Who may have what this replica lacks: the members it knows of, and whoever spoke to it as a
+// master. While it was away, every other place may have been given to a new incarnation, and none
+// of those answers to the old name.
+std::vector<MemberId> Replica::Sources() const {
+  std::vector<MemberId> sources = Others();
+  for (const MemberId& id : {promised_to_, told_by_}) {
+    if (id.node == 0 || id.node == options_.self.node) continue;
+    if (std::find(sources.begin(), sources.end(), id) == sources.end()) sources.push_back(id);
+  }
+  return sources;
+}
+
 bool Replica::IsStranger(const MemberId& sender, Instance their_config) const {
   return config_.IndexOf(sender) < 0 && their_config <= config_.instance();
 }
@@ -332,7 +344,7 @@ void Replica::Step(Message message, Nanos now) {
     const auto* accept = std::get_if<Accept>(&message.body);
     const auto* beat = std::get_if<Beat>(&message.body);
     const Instance commit = accept != nullptr ? accept->commit : beat != nullptr ? beat->commit : 0;
-    if (commit > commit_) catch_up_from_ = message.from;
+    if (commit > commit_) catch_up_from_ = told_by_ = message.from;
     commit_heard_ = std::max(commit_heard_, commit);
   }
   if (message.to != options_.self) return;

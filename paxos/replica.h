@@ -174,6 +174,7 @@ class Replica {
   Instance commit() const { return commit_; }
   Instance applied() const { return applied_; }
   Instance last() const { return slots_.empty() ? applied_ : applied_ + slots_.size(); }
+  Instance commit_heard() const { return commit_heard_; }  // chosen, if not here then elsewhere
   const Config& config() const { return config_; }
   bool installing() const { return install_.active; }
   bool suspect() const { return suspect_; }
@@ -259,6 +260,7 @@ class Replica {
   void AppendAccept(Instance instance, const Slot& slot);
   void FlushAccepted();
   std::vector<MemberId> Others() const;
+  std::vector<MemberId> Sources() const;
   void AdvanceCommit();
   void AdoptConfig(const Config& config);
   // Whether the sender is no member, as far as both sides know.
@@ -409,6 +411,7 @@ class Replica {
 
   // Catching up.
   MemberId catch_up_from_;
+  MemberId told_by_;  // who spoke to a later incarnation of this node of more than is known here
   Nanos catch_up_due_ = 0;
   bool catch_up_out_ = false;
   uint32_t catch_up_tries_ = 0;

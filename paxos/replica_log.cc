@@ -354,9 +354,8 @@ void Replica::RequestCatchUp(const MemberId& from, Nanos now) {
   MemberId to = from;
   if (to.node == 0 && catch_up_tries_ == 0) to = catch_up_from_;
   if (to.node == 0 || to == options_.self) {
-    const std::vector<MemberId> others = Others();
-    // A new replica knows only who spoke to it.
-    to = others.empty() ? promised_to_ : others[rng_.Below(others.size())];
+    const std::vector<MemberId> sources = Sources();
+    if (!sources.empty()) to = sources[rng_.Below(sources.size())];
     if (to.node == 0) to = catch_up_from_;
     if (to.node == 0) return;
   }
@@ -443,14 +442,9 @@ void Replica::BeginInstall(const MemberId& source, Nanos now) {
 void Replica::RequestInstall(Nanos now) {
   constexpr uint32_t kTriesPerSource = 2;
   if (install_.source.node == 0 || install_.tries >= kTriesPerSource) {
-    const std::vector<MemberId> others = Others();
+    const std::vector<MemberId> sources = Sources();
     if (install_.source.node != 0) HYDRA_PROBE("install: another source is asked");
-    // A new replica knows only who spoke to it.
-    if (!others.empty()) {
-      install_.source = others[rng_.Below(others.size())];
-    } else if (promised_to_.node != 0) {
-      install_.source = promised_to_;
-    }
+    if (!sources.empty()) install_.source = sources[rng_.Below(sources.size())];
     if (install_.source.node == 0) return;
     install_.tries = 0;
   }

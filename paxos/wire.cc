@@ -525,7 +525,8 @@ void EncodeHeartbeat(const Heartbeat& heartbeat, std::string* bytes) {
   out.set_store(heartbeat.store);
   out.set_asker_boot(heartbeat.asker_boot);
   out.set_durable_batch(heartbeat.durable_batch);
-  out.set_full(heartbeat.full);
+  out.set_credit(heartbeat.credit);
+  out.set_credit_known(heartbeat.credit_known);
   HYDRA_CHECK(out.AppendToString(bytes));
 }
 
@@ -566,7 +567,8 @@ Result<Heartbeat> DecodeHeartbeat(std::string_view bytes) {
   heartbeat.store = in.store();
   heartbeat.asker_boot = in.asker_boot();
   heartbeat.durable_batch = in.durable_batch();
-  heartbeat.full = in.full();
+  heartbeat.credit = in.credit();
+  heartbeat.credit_known = in.credit_known();
   return heartbeat;
 }
 

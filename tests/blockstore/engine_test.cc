@@ -311,6 +311,21 @@ TEST(EngineRetention, ChangesBehindTheHorizonAreRefusedAndSwept) {
   EXPECT_EQ(store->Info(1)->horizon, info.horizon);
 }
 
+TEST_F(EngineTest, OneBlockWrittenOverAndOverIsCheckpointedToo) {
+  Store::Options options;
+  options.engine.checkpoint_batches = 50;
+  Store store(options);
+  store.MustStart();
+  const uint64_t before = store->Stats().checkpoints;
+  for (int i = 0; i < 260; ++i) {
+    ASSERT_OK(store.Write(1, 7));
+    ASSERT_OK(store.Settle());
+  }
+  const uint64_t made = store->Stats().checkpoints - before;
+  EXPECT_TRUE(made >= 4 && made <= 20) << made;
+  EXPECT_EQ(store.VerifyAll(), "");
+}
+
 TEST_F(EngineTest, EqualHistoriesHaveEqualDigestsWhateverTheDiskDid) {
   Store::Options options;
   options.segment_bytes = 256 * 1024;

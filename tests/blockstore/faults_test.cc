@@ -307,7 +307,7 @@ TEST(FullStore, RefusesWritesAndWorksAgainAfterDeleting) {
     EXPECT_EQ(store.model().VerifyBlocks(store.engine()), "");
     const Status refused = store.Write(1, 0, 8);
     EXPECT_EQ(refused.code(), Code::kNoSpace);
-    EXPECT_FALSE(store->HasSpace());
+    EXPECT_FALSE(store->TakesPayload(8 * kPageSize));
     EXPECT_FALSE(refused.message().empty());
     // So do promises and deletes.
     ASSERT_OK(store.SaveHardState(1, {10u + round, 1}, "still here"));
@@ -318,7 +318,7 @@ TEST(FullStore, RefusesWritesAndWorksAgainAfterDeleting) {
     }
     ASSERT_OK(store.Checkpoint());
     ASSERT_OK(store.RunJobs());
-    EXPECT_TRUE(store->HasSpace());
+    EXPECT_TRUE(store->TakesPayload(8 * kPageSize));
     ASSERT_OK(store.Write(1, 0, 8));
     ASSERT_OK(store.Settle());
     EXPECT_EQ(store.VerifySettled(), "");

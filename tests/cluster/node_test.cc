@@ -164,9 +164,7 @@ TEST(ClusterNode, HttpShowsMetricsHealthAndStatus) {
   }
 }
 
-// Fails: writes under way when the last space goes are proposed although a majority cannot store
-// them, and the group waits for space that nobody frees.
-TEST(ClusterNode, DISABLED_FullDiskRefusesWritesAndServesReadsAndDiscards) {
+TEST(ClusterNode, FullDiskRefusesWritesAndServesReadsAndDiscards) {
   TestCluster cluster({.nodes = 3, .extra = {"--capacity", "192MiB"}});
   Volume volume = cluster.MakeVolume("data", 1024 * kMiB);
   uint64_t written = 0;

@@ -66,6 +66,28 @@ TEST(CatchUp, AnyPeerServesAndALostAnswerIsAskedForAgain) {
   EXPECT_EQ(c.Log(3), "n a b c");
 }
 
+// The members it knows of were all given new names while it was away; only the master's own words
+// tell it one.
+TEST(CatchUp, AMasterThatWasGivenANewNameIsAskedAgainAfterALostAnswer) {
+  Cluster c(3);
+  LeaveBehind(&c);
+  const MemberId master{2, 5};
+  c.Inject({7, master, c.Id(3), 1, Beat{{9, 2}, 4, 0}});
+  c.DeliverAll();
+  c.Drop("");
+  int asked = 0;
+  for (int i = 0; i < 100; ++i) {
+    c.PassAt(3, 50 * kMs, false);
+    c.options().heartbeats = false;
+    c.Tick(3);
+    for (const Message& message : c.messages()) {
+      if (message.to == master && std::holds_alternative<CatchUp>(message.body)) ++asked;
+    }
+    c.Drop("");
+  }
+  EXPECT_GT(asked, 5);
+}
+
 TEST(CatchUp, WhatItAcceptedInTheSameBallotNeedsNoCatchUp) {
   Cluster c(3);
   c.Elect(1);

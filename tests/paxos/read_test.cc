@@ -328,21 +328,51 @@ TEST(LeaseTable, AGrantDoesNotCountWhileANoticeIsMissing) {
 }
 
 TEST(LeaseTable, APeerIsKnownToBeFullAsLongAsItSaysSo) {
+  using Space = LeaseTable::Space;
   LeaseTable a = Table(1, 11);
   LeaseTable b = Table(2, 21);
   Exchange exchange;
-  EXPECT_FALSE(a.HasSpace(2, 0)) << "nothing was heard of it";
+  EXPECT_EQ(a.SpaceOf(2, 100, 0), Space::kUnknown) << "nothing was heard of it";
+  b.SetRoom(4000, true);
   exchange.Run(&a, &b, 100 * kMs);
-  EXPECT_TRUE(a.HasSpace(2, 100 * kMs));
-  b.SetFull(true);
-  EXPECT_FALSE(b.HasSpace(2, 100 * kMs));
+  EXPECT_EQ(a.SpaceOf(2, 1000, 100 * kMs), Space::kEnough) << "a share: of half, for two nodes";
+  EXPECT_EQ(a.SpaceOf(2, 1001, 100 * kMs), Space::kFull);
+  b.SetRoom(0, true);
+  EXPECT_EQ(b.SpaceOf(2, 100, 100 * kMs), Space::kFull);
   exchange.Run(&a, &b, 200 * kMs);
-  EXPECT_FALSE(a.HasSpace(2, 200 * kMs));
-  EXPECT_TRUE(b.HasSpace(1, 200 * kMs));
-  b.SetFull(false);
-  exchange.Run(&b, &a, 300 * kMs);
-  EXPECT_TRUE(a.HasSpace(2, 300 * kMs));
-  EXPECT_FALSE(a.HasSpace(2, 10 * kSecond)) << "not heard for long";
+  EXPECT_EQ(a.SpaceOf(2, 100, 200 * kMs), Space::kFull);
+  b.SetRoom(0, false);
+  exchange.Run(&a, &b, 300 * kMs);
+  EXPECT_EQ(a.SpaceOf(2, 100, 300 * kMs), Space::kUnknown) << "it has not counted yet";
+  b.SetRoom(4000, true);
+  exchange.Run(&a, &b, 400 * kMs);
+  EXPECT_EQ(a.SpaceOf(2, 100, 400 * kMs), Space::kEnough);
+  EXPECT_EQ(a.SpaceOf(2, 100, 900 * kMs), Space::kUnknown) << "it may have filled up since";
+  EXPECT_EQ(a.SpaceOf(2, 100, 10 * kSecond), Space::kUnknown) << "not heard for long";
+}
+
+TEST(LeaseTable, WhatIsUnderWayIsPaidFromTheCredit) {
+  using Space = LeaseTable::Space;
+  LeaseTable a = Table(1, 11);
+  LeaseTable b = Table(2, 21);
+  Exchange exchange;
+  b.SetRoom(4000, true);
+  exchange.Run(&a, &b, 100 * kMs);
+  a.Charge(700);
+  EXPECT_EQ(a.SpaceOf(2, 300, 110 * kMs), Space::kEnough);
+  EXPECT_EQ(a.SpaceOf(2, 301, 110 * kMs), Space::kUnknown) << "not now, but it is not full";
+  a.Settle(700);
+  EXPECT_EQ(a.SpaceOf(2, 301, 110 * kMs), Space::kUnknown) << "it took the place all the same";
+
+  // The next credit counts what was settled before it was asked for, and nothing else: what was
+  // under way may not have arrived.
+  a.Charge(200);
+  exchange.Run(&a, &b, 200 * kMs);
+  EXPECT_EQ(a.SpaceOf(2, 800, 200 * kMs), Space::kEnough);
+  EXPECT_EQ(a.SpaceOf(2, 801, 200 * kMs), Space::kUnknown);
+  a.Settle(200);
+  exchange.Run(&a, &b, 300 * kMs);
+  EXPECT_EQ(a.SpaceOf(2, 1000, 300 * kMs), Space::kEnough);
 }
 
 TEST(LeaseTable, NothingLongerIsGrantedThanWhatIsStored) {

@@ -197,7 +197,8 @@ TEST(Wire, AHeartbeatComesOutAsItWentIn) {
   heartbeat.seen_boot = 12;
   heartbeat.seen_notice = 13;
   heartbeat.durable_batch = 14;
-  heartbeat.full = true;
+  heartbeat.credit = ~0ull;
+  heartbeat.credit_known = true;
   std::string bytes;
   EncodeHeartbeat(heartbeat, &bytes);
   const Result<Heartbeat> decoded = DecodeHeartbeat(bytes);
@@ -208,7 +209,8 @@ TEST(Wire, AHeartbeatComesOutAsItWentIn) {
   EXPECT_EQ(decoded->sequence, 5u);
   EXPECT_TRUE(decoded->is_reply);
   EXPECT_EQ(decoded->lease, 300 * kMillisecond);
-  EXPECT_TRUE(decoded->full);
+  EXPECT_EQ(decoded->credit, ~0ull);
+  EXPECT_TRUE(decoded->credit_known);
   ASSERT_EQ(decoded->notices.size(), 2u);
   EXPECT_EQ(decoded->notices[1].group, 8u);
   EXPECT_EQ(decoded->notices[1].kind, Notice::Kind::kResigned);

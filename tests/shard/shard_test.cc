@@ -197,6 +197,7 @@ class ShardTest : public testing::Test {
   paxos::CatchUpReply CatchUp(Instance from) {
     sent_.clear();
     Receive(2, paxos::CatchUp{from, {{}}});
+    RunReads();
     for (const paxos::Message& message : sent_) {
       if (const auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) return *reply;
     }
@@ -318,16 +319,138 @@ TEST_F(ShardTest, TwoComparesDoNotSucceedOnTheSameValueWhileTheWindowIsFull) {
   EXPECT_EQ(LocalBlock(7), 'a');
 }
 
+// --- What peers are sent -----------------------------------------------------------------------
+
+TEST_F(ShardTest, APeerThatAsksAgainBeforeItsAnswerWasReadIsAnsweredOnce) {
+  StartAlone();
+  for (Lba lba = 1; lba <= 5; ++lba) Do(Write(lba, 'a'));
+  sent_.clear();
+  const paxos::CatchUp question{2, {{}, {}, {}}};
+  Receive(2, question);
+  Receive(2, question);
+  Receive(3, question);
+  EXPECT_EQ(reads_.size(), 2u) << "one for each peer";
+  RunReads();
+  RunReads();
+  std::map<NodeId, size_t> answers;
+  for (const paxos::Message& message : sent_) {
+    const auto* reply = std::get_if<paxos::CatchUpReply>(&message.body);
+    if (reply == nullptr) continue;
+    ++answers[message.to.node];
+    ASSERT_EQ(reply->entries.size(), 3u);
+    EXPECT_EQ(reply->entries[0].instance, 2u);
+  }
+  EXPECT_EQ(answers, (std::map<NodeId, size_t>{{2, 1}, {3, 1}}));
+}
+
+TEST_F(ShardTest, APeerIsSentOnlySoMuchAtATimeOfAllGroups) {
+  options_.shard.catch_up_bytes = CatchUpBudget::kBytesPerPeer;
+  StartAlone();
+  Do(Write(1, 'a'));
+  constexpr GroupId kOther = 2;
+  ASSERT_OK(node_->CreateGroup(kOther, 1, 1, {{{1, 1}, paxos::Role::kVoter}}, now_));
+  for (int i = 0; i < 300 && !node_->shard(kOther)->ready(); ++i) {
+    node_->Tick(now_ += 10 * kMillisecond);
+    Flush();
+  }
+  ASSERT_TRUE(node_->shard(kOther)->ready());
+  const auto ask = [&](GroupId group) {
+    node_->Receive(paxos::Message{group, {2, 1}, {1, 1}, 1002, paxos::CatchUp{1, {{}}}}, now_);
+    Pump();
+  };
+  ask(kGroup);
+  ask(kOther);
+  ASSERT_EQ(reads_.size(), 1u);
+  EXPECT_EQ(reads_[0].group, kGroup);
+  RunReads();
+  ASSERT_EQ(reads_.size(), 1u) << "its turn";
+  EXPECT_EQ(reads_[0].group, kOther);
+
+  // A group that goes away meanwhile takes nothing with it.
+  ASSERT_OK(node_->DropGroup(kOther, now_));
+  ask(kGroup);
+  EXPECT_EQ(reads_.size(), 2u);
+  Flush();
+  RunReads();
+  EXPECT_TRUE(reads_.empty());
+}
+
 // --- What is refused ---------------------------------------------------------------------------
 
 TEST_F(ShardTest, DataIsRefusedWithoutSpaceAndDeletesAreNot) {
   StartAlone();
-  node_->leases().SetFull(true);
+  node_->leases().SetRoom(0, true);
   EXPECT_EQ(Do(Write(5, 'a')).answer, ShardAnswer::kNoSpace);
   EXPECT_EQ(Do(CompareAndWrite(5, 0, 'a')).answer, ShardAnswer::kNoSpace);
   EXPECT_EQ(Do(Mutation(RequestKind::kUnmap, OpKind::kUnmap, 5)).answer, ShardAnswer::kDone);
-  node_->leases().SetFull(false);
+  node_->leases().SetRoom(1 << 20, true);
   EXPECT_EQ(Do(Write(5, 'a')).answer, ShardAnswer::kDone);
+}
+
+TEST_F(ShardTest, WritesAreChargedUntilTheyAreApplied) {
+  StartAlone();
+  node_->leases().SetRoom(4 * kPageSize, true);  // half of it is given away
+  const uint64_t first = Submit(Write(1, 'a'));
+  const uint64_t second = Submit(Write(2, 'b'));
+  const uint64_t third = Submit(Write(3, 'c'));
+  EXPECT_EQ(Reply(third).answer, ShardAnswer::kBusy) << "it waits for what is under way";
+  Flush();
+  EXPECT_EQ(Reply(first).answer, ShardAnswer::kDone);
+  EXPECT_EQ(Reply(second).answer, ShardAnswer::kDone);
+  node_->Tick(now_ += 10 * kMillisecond);  // the store is asked again
+  EXPECT_EQ(Do(Write(3, 'c')).answer, ShardAnswer::kDone);
+}
+
+// The store is filled behind the master's back, to the last page that it takes.
+TEST_F(ShardTest, AFullStoreTakesInDeletesAndNoDataAndGoesOnWhenThereIsSpace) {
+  engine_options_.capacity_bytes = 10 * 512 * 1024;
+  Start(3);
+  const Ballot ballot{5, 2};
+  Instance instance = 0;
+  const auto accepted = [&](Instance i) {
+    return shard().replica().last() >= i && !engine_->LogEntries(kGroup, i, i).empty();
+  };
+  while (instance < 2000) {
+    ++instance;
+    Receive(2, Accept(ballot, instance - 1, {Accepting(instance, instance, 'x')}));
+    Flush();
+    if (!accepted(instance)) break;
+  }
+  ASSERT_LT(instance, 2000u) << "the store never got full";
+  ASSERT_GT(instance, 100u);
+  const Instance refused = instance;
+
+  // Nothing waits for it: promises and deletes go on.
+  paxos::AcceptEntry discard = Accepting(refused + 1, 1, 'x');
+  auto body = std::make_shared<EntryBody>();
+  EntryBuilder builder(1);
+  ShardRequest unmap = Mutation(RequestKind::kUnmap, OpKind::kUnmap, 1);
+  unmap.op.count = 200;
+  ASSERT_OK(builder.Add(unmap.op, unmap.context));
+  body->entry = builder.Build(0);
+  discard.meta = *MetaOf(body->entry, refused + 1);
+  discard.body = body;
+  Receive(2, Accept(ballot, refused - 1, {discard}));
+  Flush();
+  EXPECT_TRUE(accepted(refused + 1));
+  EXPECT_FALSE(accepted(refused));
+  EXPECT_EQ(shard().replica().applied(), refused - 1);
+
+  // More space, by whatever means: the entry that comes again is taken.
+  engine_options_.capacity_bytes = 20 * 512 * 1024;
+  node_.reset();
+  engine_.reset();
+  auto engine = Engine::Open(engine_options_);
+  ASSERT_OK(engine.status());
+  engine_ = std::move(*engine);
+  node_ = std::make_unique<NodeCore>(options_, engine_.get(), now_);
+  ASSERT_OK(node_->Start(now_));
+  Flush();
+  Receive(2, Accept(ballot, refused + 1, {Accepting(refused, refused, 'x')}));
+  Flush();
+  EXPECT_EQ(shard().replica().applied(), refused + 1);
+  EXPECT_EQ(LocalBlock(refused), 'x');
+  EXPECT_EQ(LocalBlock(1), 0);
 }
 
 TEST_F(ShardTest, RequestsThatMakeNoSenseAreInvalid) {

@@ -1,25 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/chaos.h"
 
-#include <algorithm>
-#include <iterator>
-
-#include <fmt/format.h>
+#include "tests/sim/rot.h"
 
 namespace hydra::sim {
 namespace {
 
 constexpr uint64_t kPlenty = 1ull << 40;
 
-Nanos Milliseconds(uint64_t n) { return static_cast<Nanos>(n) * kMillisecond; }
-
 }  // namespace
 
 Chaos::Chaos(Scheduler* scheduler, Cluster* cluster, FaultAtlas* atlas, Operator* op, uint64_t seed)
     : scheduler_(scheduler), cluster_(cluster), atlas_(atlas), operator_(op), rng_(seed) {
   pace_ = Milliseconds(rng_.Percent(60) ? rng_.Between(50, 800) : rng_.Between(500, 2000));
-  const uint64_t taste = rng_.Below(100);
-  taste_ = taste < 50 ? Taste::kMixed : taste < 75 ? Taste::kPolitics : Taste::kStorage;
+  if (cluster->knobs().taste == Taste::kPolitics) pace_ = Milliseconds(rng_.Between(50, 500));
+  DrawKinds();
+}
+
+// By taste; and many runs leave out some kinds altogether.
+void Chaos::DrawKinds() {
+  struct Row {
+    void (Chaos::*strike)();
+    unsigned mixed, politics, storage;
+  };
+  static constexpr Row kRows[] = {
+      {&Chaos::DisturbNetwork, 17, 7, 7},
+      {&Chaos::HealNetwork, 11, 5, 5},
+      {&Chaos::Storm, 6, 3, 3},
+      {&Chaos::Crash, 10, 4, 4},
+      {&Chaos::LosePower, 10, 4, 4},
+      {&Chaos::PauseOne, 6, 3, 3},
+      {&Chaos::KillAll, 2, 1, 12},
+      {&Chaos::CutPower, 8, 3, 20},
+      {&Chaos::Rot, 4, 2, 10},
+      {&Chaos::FailIo, 3, 1, 7},
+      {&Chaos::WipeOne, 2, 1, 5},
+      {&Chaos::FillDisk, 3, 1, 7},
+      {&Chaos::Housekeeping, 7, 2, 8},
+      {&Chaos::MoveMaster, 7, 18, 3},
+      {&Chaos::Coup, 5, 45, 2},
+      {&Chaos::Succession, 5, 10, 10},
+  };
+  const Taste taste = cluster_->knobs().taste;
+  const bool picky = rng_.Percent(50);
+  for (const Row& row : kRows) {
+    const unsigned weight = taste == Taste::kMixed      ? row.mixed
+                            : taste == Taste::kPolitics ? row.politics
+                                                        : row.storage;
+    const bool mends = row.strike == &Chaos::HealNetwork;
+    if (picky && rng_.Percent(40) && !mends) continue;
+    kinds_.push_back({row.strike, weight});
+  }
 }
 
 void Chaos::Start() { Round(); }
@@ -40,7 +71,8 @@ NodeId Chaos::AnyAlive() {
 }
 
 void Chaos::Round() {
-  if (running_) One();
+  // What is going on is given time to do its harm.
+  if (running_ && (plots_ == 0 || rng_.Percent(25))) One();
   // Stores that failed for good, whatever the reason, are replaced by people.
   for (const NodeId node : cluster_->nodes()) {
     if (cluster_->broken(node) && !down_.contains(node)) ReplaceLater(node);
@@ -53,57 +85,21 @@ void Chaos::Round() {
 }
 
 void Chaos::One() {
-  const unsigned dice = static_cast<unsigned>(rng_.Below(100));
-  if (taste_ == Taste::kPolitics && rng_.Percent(60)) return dice < 60 ? Coup() : MoveMaster();
-  if (taste_ == Taste::kStorage && rng_.Percent(60)) return DamageStorage(dice);
-  if (dice < 17) {
-    if (cluster_->nodes().size() < 2) return;
-    cluster_->network().Disturb();
-    Count("network");
-  } else if (dice < 28) {
-    cluster_->network().Heal();
-  } else if (dice < 34) {
-    Storm();
-  } else if (dice < 44) {
-    KillOne(false);
-  } else if (dice < 54) {
-    KillOne(true);
-  } else if (dice < 60) {
-    PauseOne();
-  } else if (dice < 68) {
-    DamageStorage(static_cast<unsigned>(rng_.Below(100)));
-  } else if (dice < 83) {
-    DamageStorage(20 + static_cast<unsigned>(rng_.Below(80)));
-  } else if (dice < 90) {
-    MoveMaster();
-  } else if (dice < 95) {
-    Coup();
-  } else {
-    Housekeeping();
+  uint64_t sum = 0;
+  for (const Kind& kind : kinds_) sum += kind.weight;
+  uint64_t lot = rng_.Below(sum);
+  for (const Kind& kind : kinds_) {
+    if (lot < kind.weight) return (this->*kind.strike)();
+    lot -= kind.weight;
   }
 }
 
-void Chaos::DamageStorage(unsigned dice) {
-  if (dice < 20) {
-    KillAll();
-  } else if (dice < 50) {
-    CutPower();
-  } else if (dice < 65) {
-    Rot();
-  } else if (dice < 75) {
-    FailIo();
-  } else if (dice < 82) {
-    WipeOne();
-  } else if (dice < 92) {
-    FillDisk();
-  } else {
-    Housekeeping();
-  }
-}
+void Chaos::BootLater(NodeId node) { BootWithin(node, Milliseconds(rng_.Percent(50) ? 50 : 3000)); }
 
-void Chaos::BootLater(NodeId node) {
+void Chaos::BootWithin(NodeId node, Nanos longest) {
   down_.insert(node);
-  const Nanos delay = Milliseconds(rng_.Percent(50) ? rng_.Between(1, 50) : rng_.Between(50, 3000));
+  const Nanos delay =
+      static_cast<Nanos>(rng_.Between(kMillisecond, static_cast<uint64_t>(longest)));
   scheduler_->After(delay, {"boot soon", node}, [this, node] {
     if (!down_.contains(node)) return;
     down_.erase(node);
@@ -127,9 +123,25 @@ void Chaos::Mend(NodeId node) {
   operator_->Wiped(node);
 }
 
-void Chaos::KillOne(bool power) {
+void Chaos::DisturbNetwork() {
+  if (cluster_->nodes().size() < 2) return;
+  cluster_->network().Disturb();
+  Count("network");
+}
+
+void Chaos::HealNetwork() { cluster_->network().Heal(); }
+
+void Chaos::Crash() {
   const NodeId node = AnyAlive();
-  if (node == 0) return;
+  if (node != 0) Kill(node, false);
+}
+
+void Chaos::LosePower() {
+  const NodeId node = AnyAlive();
+  if (node != 0) Kill(node, true);
+}
+
+void Chaos::Kill(NodeId node, bool power) {
   Count(power ? "power loss" : "crash", node);
   cluster_->Kill(node, power);
   BootLater(node);
@@ -164,39 +176,31 @@ void Chaos::PauseOne() {
 
 void Chaos::Rot() {
   const NodeId node = AnyNode();
-  if (cluster_->broken(node)) return;
+  // It may sleep for a while, and be met by a restart.
+  if (!RotOf(node) || rng_.Percent(40) || !cluster_->alive(node)) return;
+  cluster_->Kill(node, false);
+  BootLater(node);
+}
+
+// Whether any bit flipped.
+bool Chaos::RotOf(NodeId node) {
+  if (cluster_->broken(node)) return false;
   FaultAtlas::Permit permit = atlas_->MayRot(node);
-  if (!permit) return;
   SimDisk& disk = cluster_->disk(node);
-  const auto names = disk.List("/store/segments");
-  if (!names.ok() || names->empty() || !disk.powered()) return;
-  std::vector<std::string> segments;
-  std::copy_if(names->begin(), names->end(), std::back_inserter(segments),
-               [](const std::string& name) { return name.ends_with(".seg"); });
-  if (segments.empty()) return;
-  // The newest ones hold what a restart reads.
-  const size_t last = segments.size() - 1;
-  const size_t which =
-      rng_.Percent(50) ? last - rng_.Below(std::min<size_t>(last + 1, 2)) : rng_.Below(last + 1);
-  const std::string path = "/store/segments/" + segments[which];
-  const uint64_t flips = rng_.Between(1, 20);
-  for (uint64_t i = 0; i < flips; ++i) {
-    disk.FlipBit(path, rng_.Below(cluster_->knobs().segment_bytes),
-                 static_cast<unsigned>(rng_.Below(8)));
-  }
+  if (!permit || !disk.powered()) return false;
+  const RotTarget target{&disk, kSegmentDirectory, cluster_->store(node),
+                         cluster_->durable_batch(node)};
+  const bool flipped = rng_.Percent(60) ? RotNewest(target, &rng_) : RotAnywhere(target, &rng_);
+  if (!flipped) return false;
   permit.Commit();
   operator_->Damaged(node);
   Count("rot", node);
-  // It may sleep for a while, and be met by a restart.
-  if (rng_.Percent(60) && cluster_->alive(node)) {
-    cluster_->Kill(node, false);
-    BootLater(node);
-  }
   scheduler_->After(Milliseconds(rng_.Between(100, 4000)), {"rot found", node}, [this, node] {
     if (!running_ || !atlas_->damaged(node)) return;
     cluster_->Kill(node, false);
     Mend(node);
   });
+  return true;
 }
 
 void Chaos::FailIo() {
@@ -246,74 +250,6 @@ void Chaos::Storm() {
   weather.reorder_permille = static_cast<unsigned>(rng_.Below(200));
   cluster_->network().SetWeather(weather);
   Count("weather");
-}
-
-void Chaos::MoveMaster() {
-  const GroupId group = cluster_->groups()[rng_.Below(cluster_->groups().size())];
-  const NodeId master = cluster_->MasterOf(group);
-  if (master == 0) return;
-  const std::vector<paxos::Member> members =
-      cluster_->shard(master, group)->replica().config().members();
-  const paxos::MemberId target = members[rng_.Below(members.size())].id;
-  const bool resign = rng_.Percent(20);
-  Count(resign ? "resign" : "hand-over", master);
-  cluster_->Touch(master, [group, target, resign](NodeCore* core, Nanos now) {
-    Shard* shard = core->shard(group);
-    if (resign) {
-      shard->replica().Resign(now);
-    } else {
-      shard->replica().HandOver(target, now).IgnoreError();
-    }
-  });
-  // The old one hears nothing of what comes of it.
-  if (!rng_.Percent(60)) return;
-  const Nanos soon = static_cast<Nanos>(
-      rng_.Below(static_cast<uint64_t>(2 * cluster_->knobs().disk_latency + kMillisecond)));
-  scheduler_->After(soon, {"hand-over unheard", master}, [this, master] {
-    if (running_) Surround(master, cluster_->knobs().leases.lease);
-  });
-}
-
-// A master is cut off from all others, but not from its clients; they make another one as soon as
-// they may.
-void Chaos::Coup() {
-  const GroupId group = cluster_->groups()[rng_.Below(cluster_->groups().size())];
-  const NodeId master = cluster_->MasterOf(group);
-  if (master == 0) return;
-  Count("coup", master);
-  const Nanos lease = cluster_->knobs().leases.lease;
-  // Some do not remember the lease they granted.
-  const bool restart = rng_.Percent(40);
-  // Answers may be on their way that it gets much later.
-  const Nanos deaf = rng_.Percent(50) ? static_cast<Nanos>(rng_.Below(2 * lease)) : 0;
-  if (deaf != 0) cluster_->network().IsolateOneWay(master, /*inbound=*/true);
-  scheduler_->After(deaf, {"coup", master}, [this, master, lease, restart] {
-    if (!running_) return;
-    Surround(master, lease);
-    for (const NodeId node : cluster_->nodes()) {
-      if (!restart || node == master || !cluster_->alive(node) || rng_.Percent(20)) continue;
-      cluster_->Kill(node, false);
-      down_.insert(node);
-      scheduler_->After(Milliseconds(rng_.Between(1, 10)), {"boot soon", node}, [this, node] {
-        if (down_.erase(node) > 0) cluster_->Boot(node);
-      });
-    }
-  });
-}
-
-// For about as long as leases and elections take.
-void Chaos::Surround(NodeId master, Nanos lease) {
-  std::vector<NodeId> side = {master};
-  // A companion that is not enough for a majority.
-  if (cluster_->knobs().replicas >= 5 && rng_.Percent(50)) {
-    const NodeId other = AnyNode();
-    if (other != master) side.push_back(other);
-  }
-  cluster_->network().Partition(side);
-  const Nanos until = lease / 4 + static_cast<Nanos>(rng_.Below(4 * static_cast<uint64_t>(lease)));
-  scheduler_->After(until, {"let go", master}, [this] {
-    if (running_) cluster_->network().Heal();
-  });
 }
 
 void Chaos::Housekeeping() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "base/rng.h"
 #include "tests/sim/cluster.h"
@@ -13,6 +14,8 @@
 #include "tests/sim/operator.h"
 
 namespace hydra::sim {
+
+constexpr Nanos Milliseconds(uint64_t n) { return static_cast<Nanos>(n) * kMillisecond; }
 
 class Chaos {
  public:
@@ -24,29 +27,57 @@ class Chaos {
   const std::map<std::string, uint64_t>& faults() const { return faults_; }
 
  private:
+  // A kind of fault, and how often it strikes in this run.
+  struct Kind {
+    void (Chaos::*strike)();
+    unsigned weight;
+  };
+
+  void DrawKinds();
   void Round();
   void One();
-  void DamageStorage(unsigned dice);
   void Count(const char* kind, NodeId node = 0);
   NodeId AnyNode();
   NodeId AnyAlive();
   void BootLater(NodeId node);
+  void BootWithin(NodeId node, Nanos delay);
   void ReplaceLater(NodeId node);
   void Mend(NodeId node);
 
-  void KillOne(bool power);
+  // --- Single faults (chaos.cc). ---
+  void DisturbNetwork();
+  void HealNetwork();
+  void Storm();
+  void Crash();
+  void LosePower();
+  void Kill(NodeId node, bool power);
   void KillAll();
   void CutPower();
   void PauseOne();
   void Rot();
+  bool RotOf(NodeId node);
   void FailIo();
   void WipeOne();
   void FillDisk();
-  void Storm();
-  void MoveMaster();
-  void Coup();
-  void Surround(NodeId master, Nanos lease);
   void Housekeeping();
+
+  // --- Plots: faults that follow one another as the state of a group asks for
+  // (chaos_plots.cc). ---
+  struct Reign {
+    GroupId group = 0;
+    NodeId master = 0;  // 0: nobody reigns
+  };
+  Reign AnyReign();
+  std::vector<NodeId> OtherVoters(const Reign& reign);  // in random order
+  void MoveMaster();
+  bool Crown(GroupId group);
+  void Coup();
+  void Depose(const Reign& reign);
+  void Succession();
+  void Shake(NodeId witness);
+  void Surround(const Reign& reign);
+  void LetGo(const Reign& reign, bool watch, Nanos until);
+  void EndPlot();
 
   Scheduler* const scheduler_;
   Cluster* const cluster_;
@@ -55,9 +86,8 @@ class Chaos {
   Rng rng_;
   bool running_ = true;
   Nanos pace_;
-  // A little of everything rarely adds up to what one kind of trouble needs to do harm.
-  enum class Taste { kMixed, kPolitics, kStorage };
-  Taste taste_ = Taste::kMixed;
+  std::vector<Kind> kinds_;
+  unsigned plots_ = 0;     // going on
   std::set<NodeId> down_;  // to be booted
   std::map<std::string, uint64_t> faults_;
 };

@@ -13,7 +13,7 @@ namespace hydra::sim {
 namespace {
 
 constexpr char kDirectory[] = "/store";
-constexpr char kSegments[] = "/store/segments";
+constexpr Nanos kSlowDisk = 10;  // times as slow as the others
 
 struct Wire {
   PeerMessage message;
@@ -39,6 +39,7 @@ Network::Options NetworkOptions(const Knobs& knobs, uint64_t seed) {
   Network::Options options;
   options.seed = seed;
   options.weather.duplicate_permille = knobs.duplicate_permille;
+  options.hold_percent = knobs.hold_percent;
   return options;
 }
 
@@ -76,74 +77,11 @@ struct Cluster::Node {
   uint64_t boots = 0;
   uint64_t stores = 0;
   uint64_t durable_batch = 0;  // known to be
+  Uuid store;
   std::map<GroupId, paxos::Invariants::Snapshot> before;
   std::map<GroupId, uint32_t> incarnations;
+  std::set<GroupId> durable_groups;  // something of them was seen on this disk
 };
-
-std::string Knobs::ToString() const {
-  return fmt::format(
-      "nodes {} groups {} replicas {} segment {}K capacity {}K tick {}us disk {}us lease {}ms "
-      "{}election {}ms window {} kept {} overlay {} drift {}ppm",
-      nodes, groups, replicas, segment_bytes >> 10, capacity_bytes >> 10, tick / 1000,
-      disk_latency / 1000, leases.lease / kMillisecond, uneven ? "uneven " : "",
-      shard.replica.election_timeout / kMillisecond, shard.replica.window_instances,
-      engine.log_entries_kept, engine.overlay_rows, drift_ppm);
-}
-
-Knobs DrawKnobs(Rng* rng, unsigned nodes) {
-  Knobs k;
-  k.replicas = nodes >= 5 && rng->Percent(60) ? 5 : 3;
-  if (nodes == 0) {
-    k.replicas = rng->Percent(25) ? 5 : rng->Percent(4) ? 1 : 3;
-    nodes = k.replicas + static_cast<unsigned>(rng->Below(k.replicas == 1 ? 1 : 3));
-  }
-  k.nodes = std::max(nodes, 1u);
-  k.replicas = std::min(k.replicas, k.nodes);
-  k.groups = static_cast<unsigned>(rng->Between(1, 4));
-  k.segment_bytes = rng->Percent(40) ? 256 * 1024 : rng->Percent(50) ? 512 * 1024 : 1024 * 1024;
-  if (rng->Percent(60)) k.capacity_bytes = k.segment_bytes * rng->Between(14, 40);
-  k.tick = static_cast<Nanos>(rng->Between(5, 20)) * kMillisecond;
-  k.disk_latency = static_cast<Nanos>(rng->Between(50, 2000)) * 1000;
-  if (rng->Percent(25)) k.disk_latency *= 8;
-  k.lose_percent = static_cast<unsigned>(rng->Between(0, 80));
-  k.garble_percent = static_cast<unsigned>(rng->Between(0, 20));
-  k.engine.inline_map = true;
-  k.engine.reserve_segments = 4;
-  k.engine.spare_segments = 1;
-  k.engine.map_write_buffer = 64 * 1024;
-  k.engine.map_cache = 64 * 1024;
-  k.engine.ballast_bytes = 0;
-  k.engine.capacity_bytes = k.capacity_bytes;
-  k.engine.log_entries_kept = rng->Percent(50) ? rng->Between(20, 200) : 4096;
-  k.engine.change_retention = rng->Percent(50) ? rng->Between(50, 500) : 0;
-  k.engine.overlay_rows = rng->Percent(30) ? rng->Between(32, 200) : rng->Between(64, 2000);
-  k.leases.lease = static_cast<Nanos>(rng->Between(100, 400)) * kMillisecond;
-  if (rng->Percent(30)) k.leases.lease *= 3;
-  k.leases.interval = k.leases.lease / 4;
-  k.leases.dead_after = 2 * k.leases.lease;
-  k.leases.max_notices_per_message = rng->Percent(20) ? 1 : 256;
-  paxos::ReplicaOptions& r = k.shard.replica;
-  r.window_instances = static_cast<uint32_t>(rng->Between(2, 64));
-  r.window_bytes = rng->Between(64, 1024) * 1024;
-  r.apply_backlog = static_cast<uint32_t>(rng->Between(64, 256));
-  r.max_entries_per_message = static_cast<uint32_t>(rng->Between(2, 32));
-  r.max_bytes_per_message = rng->Between(16, 256) * 1024;
-  r.election_timeout = k.leases.lease + static_cast<Nanos>(rng->Between(50, 300)) * kMillisecond;
-  if (rng->Percent(50)) k.duplicate_permille = static_cast<unsigned>(rng->Below(60));
-  k.uneven = rng->Percent(50);
-  if (k.uneven) r.election_timeout = static_cast<Nanos>(rng->Between(20, 60)) * kMillisecond;
-  r.retransmit_after = static_cast<Nanos>(rng->Between(30, 200)) * kMillisecond;
-  r.catch_up_retry = static_cast<Nanos>(rng->Between(30, 200)) * kMillisecond;
-  r.prepare_timeout = std::max<Nanos>(2 * r.election_timeout, 400 * kMillisecond);
-  k.shard.install_chunk_bytes = rng->Between(1, 16) * 4096;
-  k.drift_ppm = rng->Percent(35)   ? paxos::LeaseTable::kDriftPercent * 10'000
-                : rng->Percent(50) ? static_cast<int64_t>(rng->Between(0, 100'000))
-                                   : 100;
-  // Engines that push back all the time. Drawn aside, so that the other seeds stay what they were.
-  Rng aside(Rng(*rng).Next());
-  if (aside.Percent(15)) k.engine.queue_records = aside.Between(1, 4);
-  return k;
-}
 
 Cluster::Cluster(Scheduler* scheduler, const Knobs& knobs, uint64_t seed)
     : scheduler_(scheduler),
@@ -159,9 +97,11 @@ Cluster::Cluster(Scheduler* scheduler, const Knobs& knobs, uint64_t seed)
     clock.seed = rng_.Next();
     auto node = std::make_unique<Node>(scheduler, id, clock);
     // At the edge of the bound from the start, and for longer than a lease.
-    if (rng_.Percent(70))
-      node->clock.SetRate(rng_.Percent(50) ? clock.bound_ppm : -clock.bound_ppm);
-    node->clock.KeepChanging(kSecond, 20 * kSecond);
+    const bool slow = knobs.steady_clocks && knobs.odd != 0 ? id == knobs.odd : rng_.Percent(50);
+    if (knobs.steady_clocks || rng_.Percent(70)) {
+      node->clock.SetRate(slow ? -clock.bound_ppm : clock.bound_ppm);
+    }
+    if (!knobs.steady_clocks) node->clock.KeepChanging(kSecond, 20 * kSecond);
     Node* raw = node.get();
     nodes_.emplace(id, std::move(node));
     network_.AddNode(id, [this, raw](const Packet& packet) { Deliver(raw, packet); });
@@ -218,6 +158,7 @@ void Cluster::Wipe(NodeId id) {
   node.disk = std::make_unique<SimDisk>(disk);
   node.broken = false;
   node.durable_batch = 0;
+  node.durable_groups.clear();
   ++node.stores;
   CreateOptions create;
   create.node = id;
@@ -225,6 +166,7 @@ void Cluster::Wipe(NodeId id) {
   Uuid uuid;
   for (uint8_t& byte : uuid.bytes) byte = static_cast<uint8_t>(rng_.Next());
   create.store = uuid;
+  node.store = uuid;
   const Status created = Engine::Create(node.disk.get(), kDirectory, create);
   if (!created.ok()) return Fail("create a store: " + created.ToString());
   Boot(id);
@@ -244,17 +186,23 @@ void Cluster::Boot(NodeId id) {
     if (!later) Broken(&node, opened.WithContext("open"));
     return;
   }
-  node.failed_calls = node.disk->failed_calls(kSegments);
+  node.failed_calls = node.disk->failed_calls(kSegmentDirectory);
   const uint64_t durable = node.engine->durable_batch();
   if (durable < node.durable_batch && on_broken_) {
     on_broken_(id, fmt::format("went back from batch {} to {}", node.durable_batch, durable));
   }
+  node.durable_batch = durable;
   for (const GroupId group : node.engine->Groups()) {
     const auto info = node.engine->Info(group);
     if (info.ok() && info->suspect && on_broken_) {
       on_broken_(id, fmt::format("group {} may have lost records", group));
     }
+    node.durable_groups.erase(group);
   }
+  for (const GroupId group : node.durable_groups) {
+    if (on_broken_) on_broken_(id, fmt::format("group {} is gone", group));
+  }
+  node.durable_groups.clear();
   NodeCore::Options options;
   options.node = id;
   options.boot = rng_.Next() | 1;
@@ -263,7 +211,10 @@ void Cluster::Boot(NodeId id) {
   options.shard = knobs_.shard;
   if (knobs_.uneven) {
     const auto lease = static_cast<uint64_t>(knobs_.leases.lease);
-    options.leases.dead_after = static_cast<Nanos>(rng_.Between(lease / 2, 4 * lease));
+    options.leases.dead_after =
+        static_cast<Nanos>(knobs_.odd == 0    ? rng_.Between(lease / 2, 4 * lease)
+                           : knobs_.odd == id ? rng_.Between(3 * lease, 8 * lease)
+                                              : rng_.Between(lease / 2, lease));
   }
   const Nanos now = node.clock.Now();
   node.core = std::make_unique<NodeCore>(options, node.engine.get(), now);
@@ -277,7 +228,7 @@ void Cluster::Boot(NodeId id) {
   node.before.clear();
   node.gate.Start();
   network_.SetUp(id, true);
-  scheduler_->Note({"boot", id, node.boots});
+  scheduler_->Note({"boot", id, node.boots, durable});
   ScheduleTick(&node);
   Act(&node);
 }
@@ -311,6 +262,8 @@ void Cluster::Kill(NodeId id, bool power_loss) {
 }
 
 uint64_t Cluster::life(NodeId id) const { return At(id).boots; }
+uint64_t Cluster::durable_batch(NodeId id) const { return At(id).durable_batch; }
+const Uuid& Cluster::store(NodeId id) const { return At(id).store; }
 
 Instance Cluster::HighestApplied(GroupId group) const {
   const auto behind = chains_.lower_bound({group + 1, 0});
@@ -397,6 +350,9 @@ void Cluster::Act(Node* node) {
     network_.Send(std::move(packet));
   }
   for (ShardReply& reply : out.replies) {
+    if (reply.answer == ShardAnswer::kDamaged && node->disk->powered() && on_broken_) {
+      on_broken_(node->id, "cannot read what it has: " + reply.status.ToString());
+    }
     std::optional<Instance> as_of;
     const auto local = node->local_reads.find(reply.id);
     if (local != node->local_reads.end()) {
@@ -408,7 +364,7 @@ void Cluster::Act(Node* node) {
   for (ShardRead& read : out.reads) {
     const uint64_t ticket = node->next_read++;
     node->reads.emplace(ticket, std::move(read));
-    const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(knobs_.disk_latency)));
+    const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(DiskLatency(*node))));
     node->gate.After(delay, {"read", node->id, ticket}, [this, node, ticket] {
       const auto found = node->reads.find(ticket);
       ShardRead done = std::move(found->second);
@@ -435,11 +391,15 @@ void Cluster::Act(Node* node) {
   }
   // Nothing is known of what a failed write left behind, or what later ones are worth.
   if (!node->writing && node->job == nullptr &&
-      node->disk->failed_calls(kSegments) > node->failed_calls) {
+      node->disk->failed_calls(kSegmentDirectory) > node->failed_calls) {
     return Fail(fmt::format("node {} goes on after a failed write", node->id));
   }
   StartBatch(node);
   StartJob(node);
+}
+
+Nanos Cluster::DiskLatency(const Node& node) const {
+  return node.id == knobs_.slow_disk ? kSlowDisk * knobs_.disk_latency : knobs_.disk_latency;
 }
 
 void Cluster::StartBatch(Node* node) {
@@ -451,9 +411,9 @@ void Cluster::StartBatch(Node* node) {
   const bool early = rng_.Percent(50);
   auto written = std::make_shared<Status>();
   if (early) *written = batch->Write();
+  const Nanos latency = DiskLatency(*node);
   const Nanos delay =
-      knobs_.disk_latency / 2 +
-      static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(knobs_.disk_latency) + 1));
+      latency / 2 + static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(latency) + 1));
   node->gate.After(delay, {"written", node->id, batch->bytes()},
                    [this, node, batch, early, written] {
                      if (!early) *written = batch->Write();
@@ -470,8 +430,7 @@ void Cluster::StartJob(Node* node) {
   if (node->job != nullptr) return;
   node->job = node->engine->NextJob();
   if (node->job == nullptr) return;
-  const Nanos delay =
-      static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(4 * knobs_.disk_latency)));
+  const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(4 * DiskLatency(*node))));
   node->gate.After(delay, {"job", node->id}, [this, node] {
     node->job->Run();
     node->engine->FinishJob(std::move(node->job));
@@ -483,6 +442,8 @@ void Cluster::StartJob(Node* node) {
 // ---------------------------------------------------------------------------------------
 
 void Cluster::CheckNode(Node* node) {
+  std::erase_if(node->durable_groups,
+                [&](GroupId group) { return !node->core->shards().contains(group); });
   for (const auto& [group, shard] : node->core->shards()) {
     const paxos::Replica& replica = shard->replica();
     ++checks_;
@@ -523,6 +484,7 @@ void Cluster::CheckNode(Node* node) {
 void Cluster::NoteChosen(Node* node, GroupId group) {
   auto& known = effects_[group];
   const auto info = node->engine->Info(group);
+  if (info.ok() && info->stable > 0) node->durable_groups.insert(group);
   if (!info.ok() || info->installing) return;
   while (known.size() < info->stable) {
     const Instance instance = known.size() + 1;

@@ -18,6 +18,7 @@
 #include "blockstore/engine.h"
 #include "daemon/node_core.h"
 #include "paxos/invariants.h"
+#include "tests/sim/knobs.h"
 #include "tests/sim/local_reads.h"
 #include "tests/sim/network.h"
 #include "tests/sim/node_gate.h"
@@ -26,29 +27,7 @@
 
 namespace hydra::sim {
 
-// What a seed draws once.
-struct Knobs {
-  unsigned nodes = 3;
-  unsigned groups = 2;
-  unsigned replicas = 3;
-  uint64_t segment_bytes = 512 * 1024;
-  uint64_t capacity_bytes = 0;
-  Nanos tick = 10 * kMillisecond;
-  Nanos disk_latency = 100'000;
-  unsigned lose_percent = 40;
-  unsigned garble_percent = 20;
-  EngineOptions engine;
-  paxos::LeaseTable::Options leases;
-  Shard::Options shard;
-  int64_t drift_ppm = 0;
-  unsigned duplicate_permille = 0;  // of messages, in any weather
-  // Nodes differ in when they give up a peer, and elect a master as soon as they may: nothing but
-  // the lease itself is left to keep two from serving at a time.
-  bool uneven = false;
-
-  std::string ToString() const;
-};
-Knobs DrawKnobs(Rng* rng, unsigned nodes);
+inline constexpr char kSegmentDirectory[] = "/store/segments";  // on every node's disk
 
 // Replies go back to whoever asked. `as_of`: of a local read, what the replica had applied when it
 // took the request.
@@ -112,6 +91,8 @@ class Cluster {
   uint64_t checks() const { return checks_; }
   uint64_t life(NodeId node) const;              // changes with every start
   Instance HighestApplied(GroupId group) const;  // by any replica, ever
+  uint64_t durable_batch(NodeId node) const;     // of its store, as far as it was told
+  const Uuid& store(NodeId node) const;
 
  private:
   struct Node;
@@ -122,6 +103,7 @@ class Cluster {
   void ScheduleTick(Node* node);
   void Act(Node* node);  // pumps and carries what came of it
   void StartBatch(Node* node);
+  Nanos DiskLatency(const Node& node) const;
   void StartJob(Node* node);
   void Deliver(Node* node, const Packet& packet);
   void CheckNode(Node* node);

@@ -14,12 +14,14 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/probe.h"
 #include "base/sabotage.h"
 #include "tests/sim/campaign.h"
+#include "tests/sim/exam.h"
 #include "tests/sim/run.h"
 
 namespace hydra::sim {
@@ -134,78 +136,60 @@ CampaignResult RunHere(const Arguments& arguments, const CampaignOptions& option
   return result;
 }
 
-struct ExamRow {
-  std::optional<SeedFailure> caught;
-  uint64_t seeds = 0;                  // it took, or all that there were
-  std::vector<uint64_t> fails_anyway;  // seeds that fail without the sabotage as well
-  Nanos wall = 0;
-};
-
-// Looks for a seed that fails with the sabotage, and only with it.
-ExamRow Examine(CampaignOptions options) {
-  const RealClock clock;
-  const Nanos began = clock.Now();
-  const SeedRange all = options.seeds;
-  options.max_failures = 1;
-  CampaignOptions without = options;
-  without.run.sabotage.reset();
-  ExamRow row;
-  while (options.seeds.first <= all.last && !row.caught) {
-    const CampaignResult result = RunCampaign(options, RunSeed);
-    if (result.ok()) break;
-    const SeedFailure& failure = result.failures.front();
-    without.seeds = {failure.seed, failure.seed};
-    if (RunCampaign(without, RunSeed).ok()) {
-      row.caught = failure;
-    } else {
-      row.fails_anyway.push_back(failure.seed);
-    }
-    options.seeds.first = failure.seed + 1;
+void PrintRow(const ExamRow& row) {
+  std::string text = row.failure.substr(0, kExamText);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  fmt::print("{:28} {} after {:3} of {:3} seeds, {:5.1f} s: {}\n", SabotageName(row.sabotage),
+             row.caught_by ? "caught" : "MISSED", row.seeds, row.limit, row.wall_seconds, text);
+  if (!row.fails_anyway.empty()) {
+    fmt::print("  seeds that fail without it as well: {}\n", fmt::join(row.fails_anyway, " "));
   }
-  row.seeds = row.caught ? row.caught->seed - all.first + 1 : all.last - all.first + 1;
-  row.wall = clock.Now() - began;
-  return row;
+  if (!row.unfitting.empty()) {
+    fmt::print("  seeds whose complaint does not fit: {}\n", fmt::join(row.unfitting, " "));
+  }
+  std::fflush(stdout);
+}
+
+Json ToJson(const ExamRow& row) {
+  Json json = {{"sabotage", SabotageName(row.sabotage)},
+               {"caught", row.caught_by.has_value()},
+               {"seeds", row.seeds},
+               {"limit", row.limit},
+               {"wall_seconds", row.wall_seconds},
+               {"fails_anyway", row.fails_anyway},
+               {"unfitting", row.unfitting}};
+  if (row.caught_by) {
+    json["seed"] = *row.caught_by;
+    json["failure"] = row.failure;
+  }
+  return json;
 }
 
 // Every sabotage must be found within its own number of seeds, or within those that were given.
-int TakeExam(const Arguments& arguments, CampaignOptions options) {
-  const bool own_seeds = arguments.seeds.empty() && !arguments.one_seed;
-  Json all = Json::array();
-  size_t caught = 0;
+int Exam(const Arguments& arguments, const CampaignOptions& campaign) {
+  ExamOptions options;
+  options.jobs = campaign.jobs;
+  options.run = campaign.run;
+  if (!arguments.seeds.empty() || arguments.one_seed) options.seeds = campaign.seeds;
   for (const SabotageInfo& info : AllSabotages()) {
-    options.run.sabotage = info.sabotage;
-    if (own_seeds) options.seeds = {1, info.seeds};
-    const ExamRow row = Examine(options);
-    caught += row.caught ? 1 : 0;
-    const uint64_t limit = options.seeds.last - options.seeds.first + 1;
-    Json json = {{"sabotage", info.name},
-                 {"caught", row.caught.has_value()},
-                 {"seeds", row.seeds},
-                 {"limit", limit},
-                 {"wall_seconds", Seconds(row.wall)},
-                 {"fails_anyway", row.fails_anyway}};
-    if (row.caught) {
-      json["seed"] = row.caught->seed;
-      json["failure"] = row.caught->text;
+    if (campaign.run.sabotage.value_or(info.sabotage) == info.sabotage) {
+      options.sabotages.push_back(info.sabotage);
     }
-    all.push_back(std::move(json));
-    if (arguments.json) continue;
-    std::string text = row.caught ? row.caught->text.substr(0, kExamText) : "";
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    fmt::print("{:28} {} after {:3} of {:3} seeds, {:5.1f} s: {}\n", info.name,
-               row.caught ? "caught" : "MISSED", row.seeds, limit, Seconds(row.wall), text);
-    for (const uint64_t seed : row.fails_anyway) {
-      fmt::print("  seed {} fails without it as well\n", seed);
-    }
-    std::fflush(stdout);
   }
+  if (!arguments.json) options.on_row = PrintRow;
+  const std::vector<ExamRow> rows = TakeExam(options);
+  const auto caught = std::count_if(rows.begin(), rows.end(),
+                                    [](const ExamRow& row) { return row.caught_by.has_value(); });
+  const bool ok = static_cast<size_t>(caught) == rows.size();
   if (arguments.json) {
-    fmt::print("{}\n", Json{{"ok", caught == all.size()}, {"exam", all}}.dump(
-                           2, ' ', false, Json::error_handler_t::replace));
+    Json all = Json::array();
+    for (const ExamRow& row : rows) all.push_back(ToJson(row));
+    fmt::print("{}\n",
+               Json{{"ok", ok}, {"exam", all}}.dump(2, ' ', false, Json::error_handler_t::replace));
   } else {
-    fmt::print("{} of {} sabotages caught\n", caught, all.size());
+    fmt::print("{} of {} sabotages caught\n", caught, rows.size());
   }
-  return caught == all.size() ? 0 : 1;
+  return ok ? 0 : 1;
 }
 
 int ListSabotages() {
@@ -249,7 +233,7 @@ int Main(const Arguments& arguments) {
   } else {
     options.seeds = {1, kDefaultSeeds};
   }
-  if (arguments.exam) return TakeExam(arguments, options);
+  if (arguments.exam) return Exam(arguments, options);
   const bool here = arguments.one_seed && !arguments.twice;
   const CampaignResult result = here ? RunHere(arguments, options) : RunCampaign(options, RunSeed);
   if (arguments.json) {
@@ -276,9 +260,8 @@ int main(int argc, char** argv) {
   app.add_option("--jobs", a.jobs, "seeds run beside each other; one per core unless given");
   app.add_option("--max-failures", a.max_failures, "stop after so many")
       ->check(CLI::PositiveNumber);
-  CLI::Option* sabotage = app.add_option("--sabotage", a.sabotage, "switch a deliberate bug on");
-  app.add_flag("--exam", a.exam, "try every sabotage; each must be caught within its seeds")
-      ->excludes(sabotage);
+  app.add_option("--sabotage", a.sabotage, "switch a deliberate bug on");
+  app.add_flag("--exam", a.exam, "try every sabotage, or that one; each must be caught in time");
   app.add_flag("--twice", a.twice, "run each seed twice and compare the traces");
   app.add_flag("--trace", a.trace, "print every event")->needs(seed);
   app.add_flag("--probes", a.probes, "print every probe and fault counter");

@@ -21,19 +21,45 @@ constexpr uint64_t kUndecidedShare = 4;  // one in so many checks may be
 constexpr Nanos kStep = 100 * kMillisecond;
 constexpr Nanos kHealWithin = 120 * kSecond;  // of virtual time, after the last fault
 
-Workload::Options DrawWorkload(Rng* rng) {
+// So many blocks that segments are never quite dead, and vacuum has to copy; but far from what
+// fits, or writes would be refused for ever.
+unsigned ManyBlocks(const Knobs& knobs) {
+  constexpr uint64_t kLivePages = 15;  // of the 64 of the smallest segment
+  constexpr uint64_t kOtherSegments = 6;
+  const uint64_t segments = knobs.capacity_bytes == 0
+                                ? 2 * kOtherSegments
+                                : knobs.capacity_bytes / knobs.segment_bytes - kOtherSegments;
+  return static_cast<unsigned>(std::clamp<uint64_t>(segments * kLivePages / knobs.groups, 40, 120));
+}
+
+Workload::Options DrawWorkload(Rng* rng, const Knobs& knobs) {
+  const bool politics = knobs.taste == Taste::kPolitics;
   Workload::Options options;
   options.clients = static_cast<unsigned>(rng->Between(2, 6));
   options.depth = static_cast<unsigned>(rng->Between(1, 4));
-  options.blocks = static_cast<unsigned>(rng->Between(6, 40));
+  options.blocks =
+      static_cast<unsigned>(rng->Percent(40) ? rng->Between(4, 8) : rng->Between(6, 40));
+  if (knobs.taste == Taste::kStorage && knobs.groups > 1 && rng->Percent(50)) {
+    options.blocks = ManyBlocks(knobs);
+  }
+  // Many at a time on few blocks cannot be checked.
+  if (options.blocks <= 8) options.depth = std::min(options.depth, 2u);
   options.loss_percent = static_cast<unsigned>(rng->Below(15));
   options.twice_percent = static_cast<unsigned>(rng->Below(20));
-  options.think = static_cast<Nanos>(rng->Between(2, 50)) * kMillisecond;
+  options.think = static_cast<Nanos>(rng->Between(2, politics ? 25 : 50)) * kMillisecond;
   options.patience = static_cast<Nanos>(rng->Between(200, 800)) * kMillisecond;
   // Some look for another master at once.
-  if (rng->Percent(50)) options.patience = static_cast<Nanos>(rng->Between(15, 80)) * kMillisecond;
+  if (rng->Percent(politics ? 85 : 50))
+    options.patience = static_cast<Nanos>(rng->Between(15, 80)) * kMillisecond;
+  // Who asks so often must not give up as often: too many writes of uncertain outcome cannot be
+  // checked.
+  if (options.patience < 100 * kMillisecond) {
+    options.give_up_percent = static_cast<unsigned>(rng->Below(2));
+  }
   if (rng->Percent(30)) options.session_timeout = 2 * kSecond;
-  options.readers = rng->Percent(60);
+  if (politics) options.haste = rng->Between(5, 50);
+  options.readers = rng->Percent(politics ? 90 : 60);
+  options.loyal = rng->Percent(politics ? 80 : 50);
   return options;
 }
 
@@ -50,7 +76,7 @@ class Run {
     Cluster cluster(&scheduler_, knobs, rng_.Next());
     FaultAtlas atlas(rng_.Next(), FaultAtlas::Mode::kNodes);
     Operator op(&scheduler_, &cluster, &atlas, rng_.Next());
-    Workload workload(&scheduler_, &cluster, DrawWorkload(&rng_), rng_.Next());
+    Workload workload(&scheduler_, &cluster, DrawWorkload(&rng_, knobs), rng_.Next());
     Chaos chaos(&scheduler_, &cluster, &atlas, &op, rng_.Next());
     const auto fail = [this](const std::string& what) { Fail(what); };
     cluster.SetFailureHandler(fail);

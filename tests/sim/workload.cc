@@ -13,6 +13,10 @@
 namespace hydra::sim {
 namespace {
 
+constexpr unsigned kLoyalGiveUpPercent = 70;
+constexpr uint64_t kSplitBlocks = 2;
+constexpr size_t kHalf = kPageSize / 2;
+
 // A block that holds a value: the value in every word, mixed with where it belongs.
 void Fill(std::span<uint8_t> block, Block where, Value value) {
   for (size_t i = 0; i < block.size(); i += sizeof(uint64_t)) {
@@ -62,11 +66,17 @@ NodeId Workload::AnyNode() {
   return nodes[rng_.Below(nodes.size())];
 }
 
+NodeId Workload::AnotherNode(const Operation& operation) {
+  const NodeId node = AnyNode();
+  return node == operation.asked ? AnyNode() : node;
+}
+
 // --- Asking
 // ---------------------------------------------------------------------------------------
 
 void Workload::Think(Client* client) {
-  const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(2 * options_.think) + 1));
+  const Nanos think = client->reader ? options_.think / 2 : options_.think;
+  const Nanos delay = static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(2 * think) + 1));
   scheduler_->After(delay, {"client", 0, client->id}, [this, client] { Issue(client); });
 }
 
@@ -114,16 +124,53 @@ void Workload::OpenSession(Client* client, GroupId group) {
   Send(key);
 }
 
-void Workload::MakeMutation(Operation* operation) {
+void Workload::BeginMutation(Operation* operation) {
   Session& session = operation->client->sessions[operation->group];
   ShardRequest& request = operation->request;
-  const Nanos now = scheduler_->now();
-  const uint64_t count = rng_.Percent(70) ? 1 : rng_.Between(2, 4);
-  const Lba lba = rng_.Below(options_.blocks - count + 1);
   request.context.session = session.id;
   request.context.seq = session.next_seq++;
   session.unanswered.insert(request.context.seq);
   if (rng_.Percent(50)) request.seen = session.seen;
+}
+
+void Workload::MakePartOfBlock(Operation* operation) {
+  BeginMutation(operation);
+  ShardRequest& request = operation->request;
+  const uint64_t half = rng_.Below(2);
+  request.op.kind = ::hydra::OpKind::kWrite;
+  request.op.block_pages = 1;
+  request.op.lba = options_.blocks + rng_.Below(kSplitBlocks);
+  request.op.count = 1;
+  request.part_offset = static_cast<uint32_t>(half * kHalf);
+  request.part_bytes = kHalf;
+  const bool compare = rng_.Percent(30);
+  Access access;
+  access.block = HalfOf(operation->group, request.op.lba, half);
+  access.value = history_.NewValue();
+  if (compare && rng_.Percent(60) && access.value > 1) access.expected = rng_.Below(access.value);
+  operation->values.push_back(access.value);
+  const Buffer data = Buffer::Allocate(kPageSize);
+  Fill(data.span().first(kHalf), access.block, access.value);
+  request.payload.push_back(BufferSlice{data, 0, kHalf});
+  if (compare) {
+    const Buffer expected = Buffer::Allocate(kPageSize);
+    Fill(expected.span().first(kHalf), access.block, access.expected);
+    request.context.kind = RequestKind::kCompareAndWrite;
+    request.compare = BufferSlice{expected, 0, kHalf};
+    operation->op = history_.CompareAndWrite(operation->client->id, {access}, scheduler_->now());
+  } else {
+    request.context.kind = RequestKind::kWrite;
+    operation->op = history_.Write(operation->client->id, {access}, scheduler_->now());
+  }
+}
+
+void Workload::MakeMutation(Operation* operation) {
+  if (rng_.Percent(10)) return MakePartOfBlock(operation);
+  BeginMutation(operation);
+  ShardRequest& request = operation->request;
+  const Nanos now = scheduler_->now();
+  const uint64_t count = rng_.Percent(70) ? 1 : rng_.Between(2, 4);
+  const Lba lba = rng_.Below(options_.blocks - count + 1);
   request.op.lba = lba;
   request.op.count = count;
   std::vector<Access> accesses;
@@ -168,6 +215,15 @@ void Workload::MakeMutation(Operation* operation) {
 void Workload::MakeRead(Operation* operation) {
   ShardRequest& request = operation->request;
   request.kind = ShardRequest::Kind::kRead;
+  if (rng_.Percent(10)) {
+    request.count = 1;
+    request.lba = options_.blocks + rng_.Below(kSplitBlocks);
+    operation->op = history_.Read(
+        operation->client->id,
+        {HalfOf(operation->group, request.lba, 0), HalfOf(operation->group, request.lba, 1)},
+        scheduler_->now());
+    return;
+  }
   request.count = rng_.Percent(70) ? 1 : rng_.Between(2, 4);
   request.lba = rng_.Below(options_.blocks - request.count + 1);
   if (rng_.Percent(20)) {
@@ -191,7 +247,9 @@ void Workload::Send(uint64_t key) {
   NodeId target = operation->target;
   if (target == 0) target = operation->client->masters[operation->group];
   // A follower can serve a linearizable read as well.
-  if (target == 0 || (operation->request.kind == ShardRequest::Kind::kRead && rng_.Percent(20))) {
+  const bool anywhere = operation->request.kind == ShardRequest::Kind::kRead &&
+                        rng_.Percent(IsLoyal(*operation) ? 3 : 20);
+  if (target == 0 || anywhere) {
     target = AnyNode();
   }
   if (operation->local) target = operation->local_node;
@@ -226,6 +284,7 @@ void Workload::Send(uint64_t key) {
     });
   }
   operation->target = 0;
+  operation->asked = target;
   operation->timer =
       scheduler_->After(options_.patience, {"patience", 0, key}, [this, key] { TimedOut(key); });
 }
@@ -240,10 +299,15 @@ void Workload::Retry(Operation* operation, NodeId hint, Nanos delay) {
 void Workload::TimedOut(uint64_t key) {
   Operation* operation = operations_.at(key).get();
   operation->maybe = true;
-  const bool give_up = operation->local || (!reliable_ && rng_.Percent(options_.give_up_percent)) ||
-                       (operation->opens_session && !issuing_);
+  operation->silent = operation->asked;
+  const bool loyal = IsLoyal(*operation);
+  const bool give_up =
+      operation->local ||
+      (!reliable_ && rng_.Percent(loyal ? kLoyalGiveUpPercent : options_.give_up_percent)) ||
+      (operation->opens_session && !issuing_);
   if (!give_up) {
-    Retry(operation, AnyNode(), 0);
+    const NodeId master = operation->client->masters[operation->group];
+    Retry(operation, loyal && master != 0 ? master : AnotherNode(*operation), 0);
     return;
   }
   if (operation->opens_session) {
@@ -294,9 +358,7 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
         Finish(operation);
         return;
       }
-      if (reply.master != 0) operation->client->masters[operation->group] = reply.master;
-      Retry(operation, reply.master != 0 ? reply.master : AnyNode(),
-            static_cast<Nanos>(rng_.Between(1, 50)) * kMillisecond);
+      Redirect(operation, reply.master);
       return;
     case ShardAnswer::kUnknown:
       operation->maybe = true;
@@ -330,6 +392,14 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
       return;
   }
   Finish(operation);
+}
+
+// To the master that a node named, unless that one is known for its silence.
+void Workload::Redirect(Operation* operation, NodeId master) {
+  if (master != 0) operation->client->masters[operation->group] = master;
+  const bool follow = master != 0 && (master != operation->silent || rng_.Percent(30));
+  Retry(operation, follow ? master : AnotherNode(*operation),
+        static_cast<Nanos>(rng_.Between(1, options_.haste)) * kMillisecond);
 }
 
 void Workload::HandleDone(Operation* operation, NodeId from, const ShardReply& reply) {
@@ -387,6 +457,14 @@ void Workload::Finish(Operation* operation) {
 bool Workload::Values(const Operation& operation, const ReadResult& data, std::vector<Value>* out) {
   for (uint64_t i = 0; i < operation.request.count; ++i) {
     Value value = kAbsent;
+    if (IsSplit(operation.request.lba + i)) {
+      for (const uint64_t half : {0, 1}) {
+        const Block block = HalfOf(operation.group, operation.request.lba + i, half);
+        if (!Recognise(data.data.span().subspan(half * kHalf, kHalf), block, &value)) return false;
+        out->push_back(value);
+      }
+      continue;
+    }
     const Block block = BlockOf(operation.group, operation.request.lba + i);
     if (!Recognise(data.data.span().subspan(i * kPageSize, kPageSize), block, &value)) {
       return false;

@@ -31,10 +31,14 @@ class Workload {
     Nanos think = 20 * kMillisecond;
     Nanos patience = 400 * kMillisecond;  // until it sends again
     unsigned give_up_percent = 3;         // per time-out, while faults go on
+    uint64_t haste = 50;                  // milliseconds, at most, until it asks elsewhere
     Nanos session_timeout = 30 * kSecond;
     // Some clients only read, and so stay with a master that answers, whoever else writes
     // elsewhere.
     bool readers = false;
+    // They stay even if it does not answer for a while. A read that waits for long proves nothing:
+    // they give it up and ask anew.
+    bool loyal = false;
   };
 
   using FailureHandler = std::function<void(const std::string&)>;
@@ -82,6 +86,8 @@ class Workload {
     bool maybe = false;  // an attempt without a clear answer may have been executed
     unsigned attempts = 0;
     NodeId target = 0;
+    NodeId asked = 0;   // last
+    NodeId silent = 0;  // did not answer
     EventId timer;
     std::vector<Value> values;  // written
   };
@@ -93,11 +99,14 @@ class Workload {
   void Think(Client* client);
   void Issue(Client* client);
   void OpenSession(Client* client, GroupId group);
+  void BeginMutation(Operation* operation);
   void MakeMutation(Operation* operation);
+  void MakePartOfBlock(Operation* operation);
   void MakeRead(Operation* operation);
   void Send(uint64_t key);
   void Retry(Operation* operation, NodeId hint, Nanos delay);
   void TimedOut(uint64_t key);
+  void Redirect(Operation* operation, NodeId master);
   void NoteLocal(NodeId from, const ShardReply& reply, Instance as_of);
   void Handle(uint64_t id, NodeId from, const ShardReply& reply);
   void HandleDone(Operation* operation, NodeId from, const ShardReply& reply);
@@ -107,7 +116,17 @@ class Workload {
     if (on_failure_) on_failure_(what);
   }
   Block BlockOf(GroupId group, Lba lba) const { return uint64_t{group} << 32 | lba; }
+  // Behind the blocks that are written as a whole are some of which only halves are written: each
+  // half is a register of its own, whatever happens to the other one meanwhile.
+  bool IsSplit(Lba lba) const { return lba >= options_.blocks; }
+  Block HalfOf(GroupId group, Lba lba, uint64_t half) const {
+    return BlockOf(group, lba) | (half + 1) << 30;
+  }
   NodeId AnyNode();
+  NodeId AnotherNode(const Operation& operation);  // than the one that did not answer
+  bool IsLoyal(const Operation& operation) const {
+    return options_.loyal && operation.client->reader && !reliable_;
+  }
 
   Scheduler* const scheduler_;
   Cluster* const cluster_;

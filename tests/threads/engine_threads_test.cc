@@ -136,6 +136,7 @@ class EngineThreads : public testing::TestWithParam<Disk> {
   bool StartRead() {
     if (reads_out_ >= kReadsAtOnce) return false;
     const GroupModel& group = AnyGroup();
+    if (rng_.Percent(10)) return StartLogRead(group.id);
     const Lba lba = rng_.Below(kBlocks - kLongest);
     const uint64_t count = 1 + rng_.Below(kLongest);
     Result<std::unique_ptr<ReadJob>> planned = engine_->PlanRead(group.id, lba, count);
@@ -155,6 +156,31 @@ class EngineThreads : public testing::TestWithParam<Disk> {
             EXPECT_EQ(StoreModel::CompareReadSince(model_.group(id), since, then, lba, *read), "");
           });
         });
+    return true;
+  }
+
+  // The oldest entries of the log, which are the first to be truncated.
+  bool StartLogRead(GroupId id) {
+    const Result<GroupInfo> info = engine_->Info(id);
+    EXPECT_OK(info.status());
+    const Instance from = info->truncated + 1;
+    const Instance to = std::min<Instance>(info->stable, info->truncated + kLongest);
+    if (to < from) return false;
+    Result<std::unique_ptr<ReadJob>> planned =
+        engine_->PlanLogRead({id, from, to, SIZE_MAX, nullptr});
+    EXPECT_OK(planned.status());
+    if (!planned.ok()) return false;
+    const auto job = std::make_shared<std::unique_ptr<ReadJob>>(std::move(planned).value());
+    ++reads_out_;
+    readers_[reads_done_++ % readers_.size()]->Send([this, job, from, to] {
+      (*job)->Run();
+      mailbox_.Post([this, job, from, to] {
+        --reads_out_;
+        const Result<std::vector<LogEntry>> read = engine_->FinishLogRead(std::move(*job));
+        ASSERT_OK(read.status());
+        EXPECT_EQ(read->size(), to - from + 1);
+      });
+    });
     return true;
   }
 
