@@ -329,11 +329,12 @@ void Login::Negotiate(const KeyValue& pair) {
     return Answer(pair.key, both ? "Yes" : "No");
   }
   const std::optional<uint32_t> theirs = ParseNumber(pair.value);
-  if (!theirs || *theirs < rule->low || *theirs > rule->high) return Answer(pair.key, "Reject");
   if (rule->rule == Rule::kDeclared) {
-    parameters_.max_send_data = *theirs;
+    // What is declared is not answered; of nonsense, what comes nearest.
+    if (theirs) parameters_.max_send_data = std::clamp(*theirs, rule->low, rule->high);
     return;
   }
+  if (!theirs || *theirs < rule->low || *theirs > rule->high) return Answer(pair.key, "Reject");
   const uint32_t ours = OurNumber(pair.key, offer_);
   const uint32_t both =
       rule->rule == Rule::kMinimum ? std::min(*theirs, ours) : std::max(*theirs, ours);

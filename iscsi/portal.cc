@@ -26,7 +26,7 @@ using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::milliseconds kPoll(5);
-const auto kAwait = asio::as_tuple(asio::use_awaitable);
+const auto kAsTuple = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 
@@ -105,12 +105,12 @@ Status Portal::Impl::Listen() {
 
 asio::awaitable<void> Portal::Impl::Accept() {
   while (!stopping_) {
-    auto [error, socket] = co_await acceptor_.async_accept(kAwait);
+    auto [error, socket] = co_await acceptor_.async_accept(kAsTuple);
     if (stopping_ || error == asio::error::operation_aborted) co_return;
     if (error) {
       // Out of descriptors, most likely: let others end first.
       asio::steady_timer pause(*io_, std::chrono::milliseconds(100));
-      co_await pause.async_wait(kAwait);
+      co_await pause.async_wait(kAsTuple);
       continue;
     }
     if (connections_.size() >= options_.max_connections) {
@@ -142,7 +142,7 @@ asio::awaitable<void> Portal::Impl::EndSessions(std::string key) {
     for (auto it = begin; it != end; ++it) old.push_back(it->second);
     for (const auto& connection : old) connection->Close("the initiator logged in anew");
     asio::steady_timer pause(*io_, kPoll);
-    co_await pause.async_wait(kAwait);
+    co_await pause.async_wait(kAsTuple);
   }
 }
 
@@ -171,7 +171,7 @@ asio::awaitable<void> Portal::Impl::StopStep(std::function<void()> done) {
       for (const auto& connection : rest) connection->Close("the portal stops");
     }
     asio::steady_timer pause(*io_, kPoll);
-    co_await pause.async_wait(kAwait);
+    co_await pause.async_wait(kAsTuple);
   }
   done();
 }

@@ -132,19 +132,19 @@ std::vector<uint8_t> ProvisioningPage(const Command&) {
   return {0, 0xe4, 2, 0};
 }
 
-struct PageRow {
+struct VitalPage {
   uint8_t code;
   Page make;
 };
 std::vector<uint8_t> ListPage(const Command&);
-constexpr PageRow kPages[] = {{0x00, ListPage},           {0x80, SerialPage},
-                              {0x83, IdentificationPage}, {0x86, ExtendedPage},
-                              {0xb0, BlockLimitsPage},    {0xb1, CharacteristicsPage},
-                              {0xb2, ProvisioningPage}};
+constexpr VitalPage kVitalPages[] = {{0x00, ListPage},           {0x80, SerialPage},
+                                     {0x83, IdentificationPage}, {0x86, ExtendedPage},
+                                     {0xb0, BlockLimitsPage},    {0xb1, CharacteristicsPage},
+                                     {0xb2, ProvisioningPage}};
 
 std::vector<uint8_t> ListPage(const Command&) {
   std::vector<uint8_t> codes;
-  for (const PageRow& row : kPages) codes.push_back(row.code);
+  for (const VitalPage& row : kVitalPages) codes.push_back(row.code);
   return codes;
 }
 
@@ -158,7 +158,7 @@ Response Inquiry(Command& command) {
     if (code != 0) return Response::BadCdb(2);
     return Response::Data(Standard(command), allocation);
   }
-  for (const PageRow& row : kPages) {
+  for (const VitalPage& row : kVitalPages) {
     if (row.code != code || command.lun != 0) continue;
     std::vector<uint8_t> data(4);
     const std::vector<uint8_t> page = row.make(command);

@@ -63,18 +63,18 @@ std::vector<uint8_t> ExceptionsPage(const LogicalUnit&, int) {
   return page;
 }
 
-struct PageRow {
+struct ModePage {
   uint8_t code;
   std::vector<uint8_t> (*make)(const LogicalUnit&, int control);
 };
-constexpr PageRow kPages[] = {{0x01, RecoveryPage},
-                              {0x02, DisconnectPage},
-                              {0x08, CachingPage},
-                              {kControl, ControlPage},
-                              {0x1c, ExceptionsPage}};
+constexpr ModePage kModePages[] = {{0x01, RecoveryPage},
+                                   {0x02, DisconnectPage},
+                                   {0x08, CachingPage},
+                                   {kControl, ControlPage},
+                                   {0x1c, ExceptionsPage}};
 
 // Only what can be changed is shown as such.
-std::vector<uint8_t> MakePage(const PageRow& row, const LogicalUnit& unit, int control) {
+std::vector<uint8_t> MakePage(const ModePage& row, const LogicalUnit& unit, int control) {
   std::vector<uint8_t> page = row.make(unit, control);
   if (control == kChangeable && row.code != kControl) std::fill(page.begin() + 2, page.end(), 0);
   return page;
@@ -104,7 +104,7 @@ Response ModeSense(Command& command) {
     return Response::Check(SenseKey::kIllegalRequest, Asc::kSavingNotSupported);
   if (subpage != 0 && subpage != kAllSubpages) return Response::BadCdb(3);
   std::vector<uint8_t> pages;
-  for (const PageRow& row : kPages) {
+  for (const ModePage& row : kModePages) {
     if (row.code != code && code != kAllPages) continue;
     const std::vector<uint8_t> page = MakePage(row, unit, control);
     pages.insert(pages.end(), page.begin(), page.end());
@@ -139,10 +139,10 @@ namespace {
 // One page of a MODE SELECT: everything but the changeable bits has to be as it is.
 std::optional<Response> SelectPage(LogicalUnit& unit, std::span<const uint8_t> page, uint16_t at,
                                    bool* changed) {
-  const auto row = std::find_if(std::begin(kPages), std::end(kPages), [&](const PageRow& known) {
-    return known.code == (page[0] & 0x3f);
-  });
-  if (row == std::end(kPages) || (page[0] & 0xc0) != 0) return Response::BadParameter(at);
+  const auto row =
+      std::find_if(std::begin(kModePages), std::end(kModePages),
+                   [&](const ModePage& known) { return known.code == (page[0] & 0x3f); });
+  if (row == std::end(kModePages) || (page[0] & 0xc0) != 0) return Response::BadParameter(at);
   const std::vector<uint8_t> now = MakePage(*row, unit, kCurrent);
   const std::vector<uint8_t> may = MakePage(*row, unit, kChangeable);
   if (page.size() != now.size()) return Response::BadParameter(static_cast<uint16_t>(at + 1));

@@ -436,7 +436,8 @@ TEST_F(SessionTest, ALongAnswerToSendTargetsComesInPieces) {
     EXPECT_EQ(pdu.header.final(), i == 2);
     all += pdu.text;
     request.set_transfer_tag(pdu.header.transfer_tag());
-    if (i < 2) ASSERT_OK(Give(request));
+    if (i == 2) break;
+    ASSERT_OK(Give(request));
   }
   EXPECT_EQ(all, targets_);
   EXPECT_EQ(asked_for_, "") << "all of them";
