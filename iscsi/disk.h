@@ -26,6 +26,12 @@ struct MappedRange {
   bool mapped = false;  // false: takes no space and reads as zeroes
 };
 
+// Who may use the disk, as all paths to it see it.
+struct DiskAccess {
+  uint64_t epoch = 0;  // grows with every change
+  std::string state;   // what it means is for the SCSI layer to say; empty in the beginning
+};
+
 // Offsets and lengths are in bytes, multiples of 512, and within the size. Memory that is passed in
 // stays valid until the operation ends. Operations end exactly once, each in its own time, on the
 // thread that started them; a change that ended well is durable, so there is no cache. What a
@@ -68,6 +74,16 @@ class Disk {
 
   // Called when the size has changed. One at a time; empty to stop.
   virtual void WatchSize(std::function<void()> changed) = 0;
+
+  // As it is now, whoever changed it.
+  virtual void LoadAccess(std::function<void(Result<DiskAccess>)> done) = 0;
+  // Replaces the state if the epoch is still `expected`, and says the new epoch;
+  // kFailedPrecondition: it is another, load again. `narrows`: some may do less from now on. Then
+  // it ends only when nothing that was begun under an older epoch can change the disk any more.
+  virtual void ChangeAccess(uint64_t expected, std::string state, bool narrows,
+                            std::function<void(Result<uint64_t>)> done) = 0;
+  // Called when the epoch has changed, soon after. One at a time; empty to stop.
+  virtual void WatchAccess(std::function<void()> changed) = 0;
 };
 
 }  // namespace hydra::iscsi

@@ -162,6 +162,10 @@ void Session::HandleTaskRequest(const Header& header) {
   const auto answer = [self = shared_from_this(), header] {
     self->AnswerTaskRequest(header, kComplete);
   };
+  const auto answer_reset = [self = shared_from_this(), header](const Status& reset) {
+    if (!reset.ok()) HYDRA_LOG_WARN("iSCSI: a reset failed: {}", reset.ToString());
+    self->AnswerTaskRequest(header, reset.ok() ? kComplete : kRejected);
+  };
   HYDRA_LOG_INFO("iSCSI session of {}: task management function {}, {} tasks",
                  parameters_.initiator, function, tasks_.size());
   switch (function) {
@@ -169,13 +173,14 @@ void Session::HandleTaskRequest(const Header& header) {
     // Each nexus has a task set of its own (TST in the control mode page), so these are the same.
     case kAbortTaskSet:
     case kClearTaskSet: return AbortTasks(answer);
-    case kLunReset: return environment_.unit->Reset(Asc::kLunReset, answer);
-    case kWarmReset: return environment_.unit->Reset(Asc::kResetOccurred, answer);
+    case kLunReset: return environment_.unit->Reset(Asc::kLunReset, answer_reset);
+    case kWarmReset: return environment_.unit->Reset(Asc::kResetOccurred, answer_reset);
     case kColdReset:
-      return environment_.unit->Reset(Asc::kResetOccurred, [answer, unit = environment_.unit] {
-        answer();
-        unit->Disconnect();
-      });
+      return environment_.unit->Reset(
+          Asc::kResetOccurred, [answer_reset, unit = environment_.unit](const Status& reset) {
+            answer_reset(reset);
+            unit->Disconnect();
+          });
     case kReassign: return AnswerTaskRequest(header, kReassignNotSupported);
     default: return AnswerTaskRequest(header, kNotSupported);
   }

@@ -175,9 +175,13 @@ void VolumeDirectory::Impl::FinishOpen(const std::string& volume, uint32_t id,
   };
   auto disk = std::make_unique<VolumeDisk>(io_, *opened, IdentityOf(options_.cluster, id, volume));
   auto unit = std::make_shared<LogicalUnit>(std::move(disk), std::move(options));
-  units_[volume] = {id, unit};
-  volumes_[volume] = id;
-  done(unit);
+  unit->RefreshShared([self = shared_from_this(), volume, id, unit, done](const Status& refreshed) {
+    if (self->stopped_) return done(Status::Unavailable("the portal stops"));
+    if (!refreshed.ok()) return done(refreshed);
+    const auto [entry, added] = self->units_.try_emplace(volume, Known{id, unit});
+    if (added) self->volumes_[volume] = id;
+    done(entry->second.unit);  // two may have asked at the same time
+  });
 }
 
 // --- VolumeDirectory ----------------------------------------------------------------------------

@@ -140,4 +140,13 @@ void VolumeDisk::WatchSize(std::function<void()> changed) {
   });
 }
 
+void VolumeDisk::LoadAccess(std::function<void(Result<DiskAccess>)> done) { done(access_); }
+
+void VolumeDisk::ChangeAccess(uint64_t expected, std::string state, bool,
+                              std::function<void(Result<uint64_t>)> done) {
+  if (access_.epoch != expected) return done(Status::FailedPrecondition("changed meanwhile"));
+  access_ = {expected + 1, std::move(state)};
+  done(access_.epoch);
+}
+
 }  // namespace hydra::iscsi

@@ -39,6 +39,11 @@ class VolumeDisk : public Disk {
               std::function<void(Result<std::vector<MappedRange>>)> done) override;
   void Flush(Done done) override;
   void WatchSize(std::function<void()> changed) override;
+  void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
+  void ChangeAccess(uint64_t expected, std::string state, bool narrows,
+                    std::function<void(Result<uint64_t>)> done) override;
+  // Nobody else changes it.
+  void WatchAccess(std::function<void()>) override {}
 
  private:
   Task<Result<std::vector<MappedRange>>> Scan(uint64_t offset, uint64_t length);
@@ -49,6 +54,7 @@ class VolumeDisk : public Disk {
   // Shared with the watch, which may call once more when it is gone.
   std::shared_ptr<std::function<void()>> changed_;
   std::optional<Volume::Watch> watch_;
+  DiskAccess access_;  // of this process alone
 };
 
 }  // namespace hydra::iscsi

@@ -82,7 +82,7 @@ Response ReadDefectData12(Command& command);
 // --- reserve.cc ---
 Response Reserve(Command& command);
 Response Release(Command& command);
-Response PersistentReserveIn(Command& command);
+Task<Response> PersistentReserveIn(Command& command);
 Task<Response> PersistentReserveOut(Command& command);
 
 // --- copy.cc ---

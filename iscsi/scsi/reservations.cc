@@ -3,10 +3,16 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+#include "base/coding.h"
+
 namespace hydra::iscsi {
 namespace {
 
 using Outcome = Reservations::Outcome;
+
+constexpr uint8_t kVersion = 1;
+constexpr uint16_t kNobody = 0xffff;
 
 Outcome Conflict() { return {Response::Status(ScsiStatus::kReservationConflict), {}, {}}; }
 
@@ -27,6 +33,94 @@ bool IsWriteExclusive(ReservationType type) {
 }
 
 }  // namespace
+
+// --- As bytes -----------------------------------------------------------------------------------
+
+std::string Reservations::Encode() const {
+  const bool one_holds = type_ && !AllHold();
+  uint16_t holder = kNobody;
+  std::string registered;
+  for (size_t i = 0; i < registrations_.size(); ++i) {
+    const Registration& registration = registrations_[i];
+    HYDRA_CHECK(registration.key != 0 && registration.nexus.size() <= kMaxNexusBytes);
+    if (one_holds && registration.nexus == holder_) holder = static_cast<uint16_t>(i);
+    PutFixed64(&registered, registration.key);
+    PutU8(&registered, static_cast<uint8_t>(registration.nexus.size()));
+    registered += registration.nexus;
+  }
+  HYDRA_CHECK(one_holds == (holder != kNobody));
+  std::string bytes;
+  PutU8(&bytes, kVersion);
+  PutFixed32(&bytes, generation_);
+  PutU8(&bytes, type_ ? static_cast<uint8_t>(*type_) : 0);
+  PutFixed16(&bytes, holder);
+  PutFixed16(&bytes, static_cast<uint16_t>(registrations_.size()));
+  return bytes + registered;
+}
+
+Result<Reservations> Reservations::Decode(std::string_view bytes) {
+  Reservations state;
+  if (bytes.empty()) return state;
+  const hydra::Status wrong = hydra::Status::Corruption("these are no reservations");
+  Decoder decoder(AsBytes(bytes));
+  uint8_t version = 0;
+  uint8_t type = 0;
+  uint16_t holder = 0;
+  uint16_t count = 0;
+  if (decoder.U8(&version) && version != kVersion) {
+    return hydra::Status::Unsupported("reservations of a newer version");
+  }
+  decoder.Fixed32(&state.generation_);
+  decoder.U8(&type);
+  decoder.Fixed16(&holder);
+  if (!decoder.Fixed16(&count) || count > kMaxRegistrations) return wrong;
+  for (uint16_t i = 0; i < count; ++i) {
+    Registration registration;
+    uint8_t length = 0;
+    std::span<const uint8_t> nexus;
+    decoder.Fixed64(&registration.key);
+    decoder.U8(&length);
+    if (!decoder.Bytes(length, &nexus) || length == 0 || registration.key == 0) return wrong;
+    registration.nexus.assign(nexus.begin(), nexus.end());
+    if (state.Find(registration.nexus) != nullptr) return wrong;
+    state.registrations_.push_back(std::move(registration));
+  }
+  if (decoder.remaining() != 0 || (type != 0 && !ValidType(type))) return wrong;
+  if (type != 0) state.type_ = static_cast<ReservationType>(type);
+  const bool one_holds = state.type_ && !state.AllHold();
+  if (one_holds ? holder >= count : holder != kNobody) return wrong;
+  if (state.AllHold() && count == 0) return wrong;
+  if (one_holds) state.holder_ = state.registrations_[holder].nexus;
+  return state;
+}
+
+// --- From one state to another ------------------------------------------------------------------
+
+bool Reservations::Narrows(const Reservations& before) const {
+  const auto less = [&](const std::string& nexus) {
+    for (const Access access : {Access::kReads, Access::kWrites}) {
+      if (Conflicts(nexus, access) && !before.Conflicts(nexus, access)) return true;
+    }
+    return false;
+  };
+  if (less("")) return true;  // who is not registered
+  const auto less_for = [&](const Registration& registration) { return less(registration.nexus); };
+  return std::any_of(registrations_.begin(), registrations_.end(), less_for) ||
+         std::any_of(before.registrations_.begin(), before.registrations_.end(), less_for);
+}
+
+Asc Reservations::NewsFor(const std::string& nexus, const Reservations& before) const {
+  if (before.Find(nexus) == nullptr) return Asc::kNone;
+  if (Find(nexus) == nullptr) {
+    // CLEAR removes all; whoever preempts stays.
+    return registrations_.empty() ? Asc::kReservationsPreempted : Asc::kRegistrationsPreempted;
+  }
+  if (!before.type_ || before.type_ == type_) return Asc::kNone;
+  // Released, or, by preemption, of another type now.
+  return type_ || IsRegistrants(*before.type_) ? Asc::kReservationsReleased : Asc::kNone;
+}
+
+// --- Actions ------------------------------------------------------------------------------------
 
 bool Reservations::ValidType(uint8_t type) {
   return type == 1 || type == 3 || (type >= 5 && type <= 8);
@@ -120,7 +214,7 @@ Outcome Reservations::Reserve(const std::string& nexus, uint64_t key, uint8_t ty
     return {};
   }
   type_ = wanted;
-  holder_ = nexus;
+  if (!AllHold()) holder_ = nexus;
   return {};
 }
 
@@ -177,7 +271,7 @@ Outcome Reservations::Preempt(const std::string& nexus, uint64_t key, uint64_t v
     const auto wanted = static_cast<ReservationType>(type);
     if (*type_ != wanted) TellOthers(nexus, Asc::kReservationsReleased, &outcome);
     type_ = wanted;
-    holder_ = nexus;
+    holder_ = AllHold() ? std::string() : nexus;
   } else if (AllHold() && registrations_.empty()) {
     type_.reset();
   }
@@ -191,6 +285,15 @@ Outcome Reservations::Move(const std::string& nexus, uint64_t key, uint64_t new_
   if (AllHold()) return Conflict();
   if (new_key == 0 || to == nexus) {
     outcome.response = Response::BadParameter(8);
+    return outcome;
+  }
+  if (to.size() > kMaxNexusBytes) {
+    outcome.response = Response::BadParameter(24);
+    return outcome;
+  }
+  if (Find(to) == nullptr && !unregister && registrations_.size() == kMaxRegistrations) {
+    outcome.response =
+        Response::Check(SenseKey::kIllegalRequest, Asc::kInsufficientRegistrationResources);
     return outcome;
   }
   Remove(to);

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kParameterBytes = 24;
 constexpr size_t kMoveHeadBytes = 24;
+constexpr uint8_t kPreemptAndAbort = 5;
 
 // TransportID of an initiator port (SPC-4, 7.6.4.6): format 1, "name,i,0x<isid>".
 std::vector<uint8_t> TransportId(const std::string& nexus) {
@@ -80,26 +81,45 @@ Response ReadFullStatus(const Reservations& state, uint16_t allocation) {
   return Response::Data(std::move(data), allocation);
 }
 
+Reservations::Outcome Refused(Response response) {
+  Reservations::Outcome outcome;
+  outcome.response = std::move(response);
+  return outcome;
+}
+
 // Parameter list of REGISTER AND MOVE: keys, flags in byte 17, port, length, TransportID.
-Reservations::Outcome RegisterAndMove(Command& command, uint64_t key, uint64_t new_key) {
+Reservations::Outcome RegisterAndMove(const Command& command, uint64_t key, uint64_t new_key,
+                                      Reservations* state) {
   const std::span<const uint8_t> list = command.out;
-  Reservations::Outcome refused;
-  if (list.size() < kMoveHeadBytes + 8) {
-    refused.response = Response::ParameterLength();
-    return refused;
-  }
+  if (list.size() < kMoveHeadBytes + 8) return Refused(Response::ParameterLength());
   const bool unregister = (list[17] & 0x02) != 0;
   const uint16_t port = Get16(&list[18]);
   const size_t length = Get32(&list[20]);
   const bool known_format = (list[24] & 0xcf) == 0x45;
   if ((list[17] & 0x01) != 0 || length != list.size() - kMoveHeadBytes || !known_format) {
-    refused.response = Response::BadParameter((list[17] & 0x01) != 0 ? 17 : 24);
-    return refused;
+    return Refused(Response::BadParameter((list[17] & 0x01) != 0 ? 17 : 24));
   }
   std::string name(reinterpret_cast<const char*>(&list[28]), list.size() - 28);
   name.resize(std::min(name.size(), name.find('\0')));
-  return command.unit->reservations().Move(command.nexus->id(), key, new_key,
-                                           fmt::format("{},t,0x{:04x}", name, port), unregister);
+  return state->Move(command.nexus->id(), key, new_key, fmt::format("{},t,0x{:04x}", name, port),
+                     unregister);
+}
+
+Reservations::Outcome Act(const Command& command, Reservations* state) {
+  const uint8_t type = command.cdb[2] & 0x0f;
+  const uint64_t key = Get64(&command.out[0]);
+  const uint64_t other = Get64(&command.out[8]);
+  const std::string nexus = command.nexus->id();
+  switch (command.cdb[1] & 0x1f) {
+    case 0: return state->Register(nexus, key, other, false);
+    case 1: return state->Reserve(nexus, key, type);
+    case 2: return state->Release(nexus, key, type);
+    case 3: return state->Clear(nexus, key);
+    case 4:
+    case kPreemptAndAbort: return state->Preempt(nexus, key, other, type);
+    case 6: return state->Register(nexus, key, other, true);
+    default: return RegisterAndMove(command, key, other, state);
+  }
 }
 
 }  // namespace
@@ -121,21 +141,27 @@ Response Release(Command& command) {
   return Response::Good();
 }
 
-Response PersistentReserveIn(Command& command) {
-  const Reservations& state = command.unit->reservations();
+Task<Response> PersistentReserveIn(Command& command) {
+  Disk* disk = command.unit->disk();
+  const auto now =
+      co_await Await<Result<DiskAccess>>([disk](auto done) { disk->LoadAccess(std::move(done)); });
+  if (!now.ok()) co_return DiskFailure(now.status(), 0);
+  const auto shared = SharedState::Decode(now->state);
+  if (!shared.ok()) co_return Response::Check(SenseKey::kHardwareError, Asc::kInternalFailure);
+  const Reservations& state = shared->reservations;
   const uint16_t allocation = Get16(&command.cdb[7]);
   switch (command.cdb[1] & 0x1f) {
-    case 0: return ReadKeys(state, allocation);
-    case 1: return ReadReservation(state, allocation);
-    case 2: return ReportCapabilities(allocation);
-    default: return ReadFullStatus(state, allocation);
+    case 0: co_return ReadKeys(state, allocation);
+    case 1: co_return ReadReservation(state, allocation);
+    case 2: co_return ReportCapabilities(allocation);
+    default: co_return ReadFullStatus(state, allocation);
   }
 }
 
 Task<Response> PersistentReserveOut(Command& command) {
   const uint8_t action = command.cdb[1] & 0x1f;
   const uint8_t type = command.cdb[2] & 0x0f;
-  const bool typed = action == 1 || action == 2 || action == 4 || action == 5;
+  const bool typed = action == 1 || action == 2 || action == 4 || action == kPreemptAndAbort;
   if (typed && (command.cdb[2] & 0xf0) != 0) co_return Response::BadCdb(2, 7);  // of the whole unit
   if (typed && !Reservations::ValidType(type)) co_return Response::BadCdb(2, 3);
   const uint32_t length = Get32(&command.cdb[5]);
@@ -145,25 +171,18 @@ Task<Response> PersistentReserveOut(Command& command) {
   // SPEC_I_PT, ALL_TG_PT, APTPL: not supported, as REPORT CAPABILITIES says.
   if (action != 7 && (command.out[20] & 0x0d) != 0) co_return Response::BadParameter(20);
 
-  const uint64_t key = Get64(&command.out[0]);
-  const uint64_t other = Get64(&command.out[8]);
-  const std::string nexus = command.nexus->id();
-  Reservations& state = command.unit->reservations();
+  LogicalUnit* unit = command.unit;
   Reservations::Outcome outcome;
-  switch (action) {
-    case 0: outcome = state.Register(nexus, key, other, false); break;
-    case 1: outcome = state.Reserve(nexus, key, type); break;
-    case 2: outcome = state.Release(nexus, key, type); break;
-    case 3: outcome = state.Clear(nexus, key); break;
-    case 4:
-    case 5: outcome = state.Preempt(nexus, key, other, type); break;
-    case 6: outcome = state.Register(nexus, key, other, true); break;
-    default: outcome = RegisterAndMove(command, key, other); break;
-  }
-  for (const auto& [id, asc] : outcome.attentions) command.unit->AttentionTo(id, asc);
-  outcome.preempted.erase(nexus);
-  if (action == 5 && outcome.response.good() && !outcome.preempted.empty()) {
-    LogicalUnit* unit = command.unit;
+  const auto act = [&](SharedState* shared) {
+    outcome = Act(command, &shared->reservations);
+    return outcome.response.good();
+  };
+  Task<hydra::Status> change = unit->ChangeShared(act);
+  const hydra::Status changed = co_await change;
+  if (!changed.ok()) co_return DiskFailure(changed, 0);
+  for (const auto& [id, asc] : outcome.attentions) unit->AttentionTo(id, asc);
+  outcome.preempted.erase(command.nexus->id());
+  if (action == kPreemptAndAbort && outcome.response.good() && !outcome.preempted.empty()) {
     const std::set<std::string>* ids = &outcome.preempted;
     co_await Await<bool>([unit, ids](auto done) {
       unit->AbortTasks(ids, [done = std::move(done)] { done(true); });

@@ -12,6 +12,7 @@ namespace {
 
 using Usage = std::vector<uint8_t>;
 
+constexpr uint8_t kTestUnitReady = 0x00;
 constexpr uint8_t kRequestSense = 0x03;
 constexpr uint8_t kInquiry = 0x12;
 constexpr uint8_t kReportLuns = 0xa0;
@@ -139,8 +140,8 @@ std::vector<CommandRow> MakeTable() {
                     "PERSISTENT RESERVE IN",
                     kU,
                     {0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
-                    PersistentReserveIn,
-                    nullptr});
+                    nullptr,
+                    PersistentReserveIn});
   }
   for (uint8_t action = 0; action <= 7; ++action) {
     rows.push_back({0x5f,
@@ -244,6 +245,14 @@ Task<Response> Execute(Command& command) {
   if (row == nullptr) {
     if (known) co_return Response::BadCdb(1, 4);
     co_return Response::Check(SenseKey::kIllegalRequest, Asc::kInvalidOpcode);
+  }
+  // Whoever asks whether the unit is ready hears what other portals have done to it, and whether
+  // this one reaches the cluster.
+  if (row->opcode == kTestUnitReady && command.lun == 0) {
+    LogicalUnit* unit = command.unit;
+    const hydra::Status refreshed =
+        co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
+    if (!refreshed.ok()) co_return DiskFailure(refreshed, 0);
   }
   if (auto refused = Before(command, *row)) co_return *refused;
   if (row->now != nullptr) co_return row->now(command);

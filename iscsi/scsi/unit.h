@@ -17,6 +17,8 @@
 #include "iscsi/disk.h"
 #include "iscsi/scsi/reservations.h"
 #include "iscsi/scsi/sense.h"
+#include "iscsi/scsi/shared_state.h"
+#include "iscsi/task.h"
 
 namespace hydra::iscsi {
 
@@ -84,15 +86,24 @@ class LogicalUnit {
   // Of all nexuses, or of those with these ids.
   void AbortTasks(const std::set<std::string>* ids, std::function<void()> done);
 
-  // LUN RESET and TARGET RESET: every task ends, reservations by RESERVE and changed mode
-  // parameters are gone, and everyone is told. `done` is called when no command from before can
-  // change anything any more.
-  void Reset(Asc asc, std::function<void()> done);
+  // LUN RESET and TARGET RESET: every task ends, through all portals, reservations by RESERVE and
+  // changed mode parameters are gone, and everyone is told. OK: no command from before can change
+  // anything any more.
+  void Reset(Asc asc, Disk::Done done);
 
   // TARGET COLD RESET: every session ends.
   void Disconnect();
 
-  Reservations& reservations() { return reservations_; }
+  // What all portals share, as last heard of: the disk has it. Who makes a unit refreshes it before
+  // anyone joins; from then on it hears of changes by others.
+  const Reservations& reservations() const { return shared_.reservations; }
+  uint64_t epoch() const { return epoch_; }  // of the disk's access, to which that belongs
+  void RefreshShared(Disk::Done done);
+  // Applies the change to a copy of what the disk has and puts it in its place, again if another
+  // was faster. It may refuse, or leave everything as it is: nothing happens then. Nobody here is
+  // told what it did.
+  Task<hydra::Status> ChangeShared(std::function<bool(SharedState*)> change);
+
   Nexus* reserved_by() const { return reserved_by_; }  // RESERVE(6), RESERVE(10)
   void Reserve(Nexus* nexus) { reserved_by_ = nexus; }
 
@@ -110,11 +121,22 @@ class LogicalUnit {
   std::deque<CopyResult> copies;
 
  private:
+  // One at a time calls back, and calls EndTurn.
+  void BeginTurn(std::function<void(bool)> turn);
+  void EndTurn();
+  // What others may have made of it: everyone here hears what they have to.
+  hydra::Status TakeShared(const DiskAccess& access);
+  void ResetHere(Asc asc, std::function<void()> done);
+
   std::unique_ptr<Disk> disk_;
   UnitOptions options_;
   std::set<Nexus*> nexuses_;
-  Reservations reservations_;
+  SharedState shared_;
+  uint64_t epoch_ = 0;
+  bool changing_ = false;
+  std::deque<std::function<void(bool)>> turns_;  // of those who wait to change or refresh it
   Nexus* reserved_by_ = nullptr;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace hydra::iscsi

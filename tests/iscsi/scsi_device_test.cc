@@ -206,7 +206,7 @@ TEST_F(ScsiDevice, AReservationEndsWithItsNexusOrAReset) {
   EXPECT_TRUE(RunAs(&second_, {0x16, 0, 0, 0, 0, 0}).good());
   unit_->Join(&first_);
   bool done = false;
-  unit_->Reset(Asc::kLunReset, [&] { done = true; });
+  unit_->Reset(Asc::kLunReset, [&](const Status& reset) { done = reset.ok(); });
   EXPECT_TRUE(done);
   EXPECT_TRUE(Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention, Asc::kLunReset));
   EXPECT_TRUE(Run(Cdb10(0x28, 0, 1)).good());

@@ -9,8 +9,9 @@
 
 namespace hydra::iscsi {
 
-MemoryDisk::MemoryDisk(uint64_t bytes, std::string name, uint32_t block_bytes)
-    : size_(bytes), block_bytes_(block_bytes) {
+MemoryDisk::MemoryDisk(uint64_t bytes, std::string name, uint32_t block_bytes,
+                       std::shared_ptr<MemoryAccess> access)
+    : size_(bytes), block_bytes_(block_bytes), access_(std::move(access)) {
   identity_.name = std::move(name);
   const size_t hash = std::hash<std::string>()(identity_.name);
   std::memcpy(identity_.id.data(), &hash, sizeof(hash));
@@ -149,6 +150,36 @@ void MemoryDisk::Flush(Done done) {
     ++flushes_;
     done(failure_);
   });
+}
+
+void MemoryDisk::LoadAccess(std::function<void(Result<DiskAccess>)> done) {
+  Run([this, done = std::move(done)] {
+    if (!failure_.ok()) return done(failure_);
+    done(access_->now);
+  });
+}
+
+void MemoryDisk::ChangeAccess(uint64_t expected, std::string state, bool narrows,
+                              std::function<void(Result<uint64_t>)> done) {
+  Run([this, expected, state = std::move(state), narrows, done = std::move(done)] {
+    if (!failure_.ok()) return done(failure_);
+    if (access_->interfere) std::exchange(access_->interfere, {})();
+    if (access_->now.epoch != expected) {
+      return done(Status::FailedPrecondition("changed meanwhile"));
+    }
+    access_->now = {expected + 1, state};
+    access_->narrowed += narrows;
+    for (const auto& [disk, changed] : access_->watchers) changed();
+    done(expected + 1);
+  });
+}
+
+void MemoryDisk::WatchAccess(std::function<void()> changed) {
+  if (changed) {
+    access_->watchers[this] = std::move(changed);
+  } else {
+    access_->watchers.erase(this);
+  }
 }
 
 }  // namespace hydra::iscsi

@@ -16,9 +16,18 @@
 
 namespace hydra::iscsi {
 
+// What several paths to the same disk share of it.
+struct MemoryAccess {
+  DiskAccess now;
+  std::map<const Disk*, std::function<void()>> watchers;
+  uint64_t narrowed = 0;            // how often
+  std::function<void()> interfere;  // called once, just before a change
+};
+
 class MemoryDisk : public Disk {
  public:
-  MemoryDisk(uint64_t bytes, std::string name, uint32_t block_bytes = 4096);
+  MemoryDisk(uint64_t bytes, std::string name, uint32_t block_bytes = 4096,
+             std::shared_ptr<MemoryAccess> access = std::make_shared<MemoryAccess>());
 
   const DiskIdentity& identity() const override { return identity_; }
   uint64_t size() const override { return size_; }
@@ -36,6 +45,10 @@ class MemoryDisk : public Disk {
               std::function<void(Result<std::vector<MappedRange>>)> done) override;
   void Flush(Done done) override;
   void WatchSize(std::function<void()> changed) override { changed_ = std::move(changed); }
+  void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
+  void ChangeAccess(uint64_t expected, std::string state, bool narrows,
+                    std::function<void(Result<uint64_t>)> done) override;
+  void WatchAccess(std::function<void()> changed) override;
 
   // --- For tests ---
   void Resize(uint64_t bytes);
@@ -45,6 +58,7 @@ class MemoryDisk : public Disk {
   size_t held() const { return held_.size(); }
   std::vector<uint8_t> Contents(uint64_t offset, uint64_t length);
   uint64_t flushes() const { return flushes_; }
+  const std::shared_ptr<MemoryAccess>& access() const { return access_; }
 
  private:
   void Run(std::function<void()> operation);
@@ -60,6 +74,7 @@ class MemoryDisk : public Disk {
   bool holding_ = false;
   std::deque<std::function<void()>> held_;
   uint64_t flushes_ = 0;
+  std::shared_ptr<MemoryAccess> access_;
 };
 
 }  // namespace hydra::iscsi
