@@ -104,6 +104,7 @@ Result<std::unique_ptr<IscsiPortal>> StartIscsi(const Arguments& arguments,
   iscsi.node = options.node;
   iscsi.cluster = node.cluster();
   iscsi.nodes = {options.listen};
+  iscsi.metrics = &node.metrics();
   for (const auto& [id, address] : options.peers) {
     if (id != options.node) iscsi.nodes.push_back(address);
   }

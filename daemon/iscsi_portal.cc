@@ -84,6 +84,7 @@ class IscsiPortal::Impl {
     iscsi::PortalOptions portal;
     portal.listen = options.listen;
     portal.group = static_cast<uint16_t>(options.node);
+    portal.metrics = options.metrics;
     return portal;
   }
 

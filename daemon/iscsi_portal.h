@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/metrics.h"
 #include "base/status.h"
 #include "base/uuid.h"
 #include "iscsi/chap.h"
@@ -25,6 +26,7 @@ class IscsiPortal {
     Uuid cluster;
     std::vector<std::string> nodes;  // where to find the cluster
     iscsi::ChapAccounts chap;
+    MetricsRegistry* metrics = nullptr;
   };
 
   explicit IscsiPortal(Options options);

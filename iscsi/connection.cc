@@ -364,6 +364,12 @@ asio::awaitable<void> TcpConnection::Enter() {
   environment.unit = parameters.discovery ? nullptr : unit_;
   environment.memory = owner_->memory();
   environment.portal_group = owner_->options().group;
+  static const RealClock kClock;
+  environment.clock = &kClock;
+  if (owner_->options().metrics != nullptr) {
+    environment.metrics = SessionMetrics::Of(parameters.discovery ? "discovery" : parameters.target,
+                                             owner_->options().metrics);
+  }
   environment.list_targets = [this](const std::string& target) { return ListTargets(target); };
   session_ = Session::Create(parameters, std::move(environment), this, Now());
   if (!parameters.discovery) owner_->Registered(key, shared_from_this());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/metrics.h"
 #include "base/status.h"
 #include "iscsi/session.h"
 #include "iscsi/target.h"
@@ -30,6 +31,7 @@ struct PortalOptions {
   // How long initiators are given to log out when the portal stops.
   Nanos stop_patience = 2 * kSecond;
   Offer offer;
+  MetricsRegistry* metrics = nullptr;  // outlives the portal; null: nothing is counted there
 };
 
 struct SessionInfo {

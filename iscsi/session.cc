@@ -43,6 +43,30 @@ Session::Session(SessionParameters parameters, Environment environment, Output* 
       heard_(now) {
   nexus_.initiator = parameters_.PortName();
   nexus_.portal_group = environment_.portal_group;
+  if (environment_.metrics) environment_.metrics->sessions->Add(1);
+}
+
+SessionMetrics SessionMetrics::Of(const std::string& target, MetricsRegistry* registry) {
+  const MetricLabels labels = {{"target", target}};
+  SessionMetrics metrics;
+  const auto counter = [&](const char* name, const char* help) {
+    return registry->GetCounter(name, help, labels);
+  };
+  metrics.commands = counter("hydra_iscsi_commands", "SCSI commands received");
+  metrics.read_bytes = counter("hydra_iscsi_read_bytes", "data sent to initiators");
+  metrics.written_bytes = counter("hydra_iscsi_written_bytes", "data taken from initiators");
+  metrics.failed = counter("hydra_iscsi_failed", "commands not answered with GOOD");
+  metrics.aborted = counter("hydra_iscsi_aborted", "commands aborted by task management");
+  metrics.damaged = counter("hydra_iscsi_damaged", "digests or sequences that were wrong");
+  metrics.sessions = registry->GetGauge("hydra_iscsi_sessions", "sessions now", labels);
+  metrics.latency = registry->GetHistogram("hydra_iscsi_latency_seconds", "of SCSI commands",
+                                           HistogramOptions::Latency(), labels);
+  return metrics;
+}
+
+void Session::Count(uint64_t SessionStats::*stat, Counter* SessionMetrics::*metric, uint64_t n) {
+  stats_.*stat += n;
+  if (environment_.metrics) ((*environment_.metrics).*metric)->Add(n);
 }
 
 Session::~Session() { HYDRA_CHECK(closed_ && tasks_.empty()); }
@@ -50,6 +74,7 @@ Session::~Session() { HYDRA_CHECK(closed_ && tasks_.empty()); }
 void Session::Closed() {
   if (closed_) return;
   closed_ = true;
+  if (environment_.metrics) environment_.metrics->sessions->Add(-1);
   if (environment_.unit) environment_.unit->Leave(&nexus_);
   held_.clear();
   // Those that run keep this alive until they end.
@@ -220,7 +245,7 @@ Status Session::End(bool intact) {
     return Status::Ok();
   }
   if (!intact) {
-    ++stats_.damaged;
+    Count(&SessionStats::damaged, &SessionMetrics::damaged);
     Reject(current_, RejectReason::kDataDigest);
     // Its number is lost with it: without error recovery the session cannot go on.
     if (!current_.immediate()) return Status::Corruption("a request with a wrong data digest");
@@ -249,7 +274,7 @@ void Session::EndCommand(bool intact) {
   task->requested = task->received;
   task->unsolicited = !task->header.final();
   tasks_.emplace(task->tag, task);
-  ++stats_.commands;
+  Count(&SessionStats::commands, &SessionMetrics::commands);
   if (task->header.immediate()) {
     Dispatch({task, task->header, {}, false});
   } else {

@@ -18,11 +18,13 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/metrics.h"
 #include "iscsi/login.h"
 #include "iscsi/pdu.h"
 #include "iscsi/scsi/command.h"
@@ -37,6 +39,20 @@ struct SessionStats {
   uint64_t failed = 0;   // answered with something else than GOOD
   uint64_t aborted = 0;  // by task management
   uint64_t damaged = 0;  // data digests or sequences that were wrong
+};
+
+// The same, counted for all sessions of a target. All are there.
+struct SessionMetrics {
+  Counter* commands = nullptr;
+  Counter* read_bytes = nullptr;
+  Counter* written_bytes = nullptr;
+  Counter* failed = nullptr;
+  Counter* aborted = nullptr;
+  Counter* damaged = nullptr;
+  Gauge* sessions = nullptr;
+  Histogram* latency = nullptr;  // from the last byte of a command to its status
+
+  static SessionMetrics Of(const std::string& target, MetricsRegistry* registry);
 };
 
 class Session : public PduReader::Sink, public std::enable_shared_from_this<Session> {
@@ -61,6 +77,8 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
     std::function<std::string(const std::string& target)> list_targets;
     std::shared_ptr<BufferPool> memory;
     uint16_t portal_group = 1;
+    std::optional<SessionMetrics> metrics;
+    const Clock* clock = nullptr;  // for the latency
   };
 
   static std::shared_ptr<Session> Create(SessionParameters parameters, Environment environment,
@@ -114,6 +132,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
 
     bool delivered = false;  // its turn came
     bool running = false;
+    Nanos started = 0;
     bool aborted = false;
     std::vector<std::function<void()>> when_ended;
   };
@@ -127,6 +146,8 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   };
 
   Session(SessionParameters parameters, Environment environment, Output* output, Nanos now);
+
+  void Count(uint64_t SessionStats::*stat, Counter* SessionMetrics::*metric, uint64_t n = 1);
 
   // --- session.cc: what arrives ---
   Result<std::span<uint8_t>> BeginCommand(const Header& header, std::span<const uint8_t> ahs);

@@ -51,8 +51,9 @@ Session::TaskPtr Session::FindReady() const {
 
 void Session::StartTask(const TaskPtr& task) {
   task->running = true;
+  if (environment_.clock != nullptr) task->started = environment_.clock->Now();
   if (task->damaged) {
-    ++stats_.damaged;
+    Count(&SessionStats::damaged, &SessionMetrics::damaged);
     return Finish(task, Response::Check(SenseKey::kAbortedCommand, Asc::kProtocolCrcError));
   }
   if (task->refused) return Finish(task, *task->refused);
@@ -69,6 +70,10 @@ void Session::Finish(const TaskPtr& task, Response response) {
   const bool answered = !task->aborted && !closed_;
   Forget(task);
   if (answered) Answer(*task, response);
+  if (answered && environment_.metrics && environment_.clock != nullptr) {
+    environment_.metrics->latency->Observe(
+        static_cast<uint64_t>(environment_.clock->Now() - task->started));
+  }
   const auto ended = std::exchange(task->when_ended, {});
   for (const auto& call : ended) call();
   if (ordered_ > 0) Pump();  // others may have waited for it
@@ -84,7 +89,7 @@ void Session::Forget(const TaskPtr& task) {
 // --- Aborting -----------------------------------------------------------------------------------
 
 void Session::AbortTask(const TaskPtr& task, std::function<void()> done) {
-  if (!task->aborted) ++stats_.aborted;
+  if (!task->aborted) Count(&SessionStats::aborted, &SessionMetrics::aborted);
   task->aborted = true;
   if (!task->running) {
     Forget(task);
@@ -134,7 +139,7 @@ void Session::Reject(const Header& header, RejectReason reason) {
 // How much the command meant to move against how much the initiator expected (11.4.5).
 void Session::Answer(const ScsiTask& task, const Response& response) {
   const uint64_t have = response.buffer_bytes > 0 ? response.buffer_bytes : response.in.size();
-  if (!response.good()) ++stats_.failed;
+  if (!response.good()) Count(&SessionStats::failed, &SessionMetrics::failed);
   uint64_t wanted = response.wanted_known ? response.wanted : have;
   if (!response.good() && !response.wanted_known) wanted = task.reads ? 0 : task.expected;
   uint8_t flag = 0;
@@ -149,8 +154,10 @@ void Session::Answer(const ScsiTask& task, const Response& response) {
   const uint32_t bytes = response.good() && task.reads
                              ? static_cast<uint32_t>(std::min<uint64_t>(have, task.expected))
                              : 0;
-  stats_.read_bytes += bytes;
-  if (task.writes && response.good()) stats_.written_bytes += task.received;
+  Count(&SessionStats::read_bytes, &SessionMetrics::read_bytes, bytes);
+  if (task.writes && response.good()) {
+    Count(&SessionStats::written_bytes, &SessionMetrics::written_bytes, task.received);
+  }
   uint32_t data_count = task.r2t_count;
   if (bytes > 0) {
     data_count = SendDataIn(task, response, bytes, flag, residual, response.good());
