@@ -12,11 +12,9 @@
 #include "base/status.h"
 #include "iscsi/login.h"
 #include "iscsi/scsi/unit.h"
+#include "iscsi/target_name.h"
 
 namespace hydra::iscsi {
-
-// Every target's name begins like this; the rest is the volume's.
-inline constexpr std::string_view kTargetPrefix = "iqn.2026-11.io.hydra:";
 
 struct PortalAddress {
   std::string address;  // host:port
