@@ -96,6 +96,7 @@ class TcpConnection final : public Connection,
   asio::awaitable<Status> LoginStep();
   asio::awaitable<void> Enter();
   asio::awaitable<Result<std::shared_ptr<LogicalUnit>>> Open(std::string target);
+  asio::awaitable<void> Refresh();
   std::string ListTargets(const std::string& target);
   void Flush();
   void Shut();
@@ -303,6 +304,18 @@ asio::awaitable<Result<std::shared_ptr<LogicalUnit>>> TcpConnection::Open(std::s
       asio::use_awaitable, owner_->directory(), std::move(target));
 }
 
+// A discovery shows what there is now.
+asio::awaitable<void> TcpConnection::Refresh() {
+  co_await asio::async_initiate<decltype(asio::use_awaitable), void()>(
+      [](auto handler, TargetDirectory* directory) {
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        directory->Refresh([shared] {
+          asio::post(asio::get_associated_executor(*shared), [shared] { std::move (*shared)(); });
+        });
+      },
+      asio::use_awaitable, owner_->directory());
+}
+
 asio::awaitable<Status> TcpConnection::LoginStep() {
   if (!login_) {
     const std::string target = Login::TargetNameIn(login_data_);
@@ -313,6 +326,8 @@ asio::awaitable<Status> TcpConnection::LoginStep() {
       } else {
         target_ = opened.status();
       }
+    } else {
+      co_await Refresh();
     }
     LoginPolicy policy;
     policy.portal_group = owner_->options().group;

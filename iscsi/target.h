@@ -27,6 +27,8 @@ class TargetDirectory {
  public:
   virtual ~TargetDirectory() = default;
 
+  // Looks again at what there is. Calls back at the latest after a moment, whether it could or not.
+  virtual void Refresh(std::function<void()> done) { done(); }
   virtual std::vector<std::string> Names() = 0;
   virtual std::vector<PortalAddress> Portals() = 0;
   // All sessions of a target share its unit. kNotFound: there is none of that name; kUnavailable:

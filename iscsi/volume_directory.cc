@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
@@ -21,6 +22,8 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kRefresh(2'000);
+// What a discovery waits for news.
+constexpr std::chrono::milliseconds kPatience(1'000);
 
 // Blocks.
 Result<uint32_t> IdOf(Cluster cluster, const std::string& name) {
@@ -43,6 +46,7 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   void Connect(Cluster cluster);
   void Stop();
   void Refresh();
+  void RefreshNames(std::function<void()> done);
   void Open(const std::string& name, std::function<void(Opened)> done);
   std::vector<std::string> Names() const;
   const std::vector<PortalAddress>& portals() const { return portals_; }
@@ -106,6 +110,25 @@ void VolumeDirectory::Impl::Refresh() {
       self->Wait();
     }));
   }));
+}
+
+void VolumeDirectory::Impl::RefreshNames(std::function<void()> done) {
+  if (!cluster_ || stopped_) return done();
+  // The first of the two calls back.
+  const auto waiting = std::make_shared<std::function<void()>>(std::move(done));
+  const auto timer = std::make_shared<asio::steady_timer>(*io_, kPatience);
+  const auto end = [waiting, timer] {
+    timer->cancel();
+    if (*waiting) std::exchange(*waiting, {})();
+  };
+  timer->async_wait([waiting](const boost::system::error_code& error) {
+    if (!error && *waiting) std::exchange(*waiting, {})();
+  });
+  cluster_->AsyncVolumes(
+      Here([self = shared_from_this(), end](Result<std::vector<VolumeInfo>> volumes) {
+        if (volumes.ok() && !self->stopped_) self->TakeVolumes(*volumes);
+        end();
+      }));
 }
 
 void VolumeDirectory::Impl::TakeVolumes(const std::vector<VolumeInfo>& volumes) {
@@ -193,6 +216,7 @@ VolumeDirectory::~VolumeDirectory() = default;
 
 void VolumeDirectory::Connect(Cluster cluster) { impl_->Connect(std::move(cluster)); }
 void VolumeDirectory::Stop() { impl_->Stop(); }
+void VolumeDirectory::Refresh(std::function<void()> done) { impl_->RefreshNames(std::move(done)); }
 std::vector<std::string> VolumeDirectory::Names() { return impl_->Names(); }
 std::vector<PortalAddress> VolumeDirectory::Portals() { return impl_->portals(); }
 void VolumeDirectory::Open(const std::string& name,

@@ -2,7 +2,7 @@
 //
 // The volumes of the cluster as targets: "iqn.2026-11.io.hydra:<volume>", each with one unit,
 // number 0. What it knows of the cluster is at most a few seconds old; a volume made meanwhile is
-// found when it is asked for by name.
+// found when it is asked for by name, and by discovery.
 //
 // A unit lives as long as its volume, so that reservations outlast the sessions that made them.
 // They are kept in this process alone: other portals do not know them, and they end with it.
@@ -35,6 +35,7 @@ class VolumeDirectory : public TargetDirectory {
   // Looks no further. Call it before the io_context ends.
   void Stop();
 
+  void Refresh(std::function<void()> done) override;
   std::vector<std::string> Names() override;
   std::vector<PortalAddress> Portals() override;
   void Open(const std::string& name,
