@@ -17,8 +17,10 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr uint32_t kExtentBytes = 1 << 20;
-// What GetMap looks at before it answers with what it has.
-constexpr uint64_t kScanBytes = 64u << 20;
+// What GetMap looks at before it answers with what it has: much if nothing is there, which costs
+// little to read and is worth knowing; else little.
+constexpr uint64_t kScanEmptyBytes = 256u << 20;
+constexpr uint64_t kScanBytes = 2u << 20;
 
 // Ends with the first failure of several operations, when the last of them has ended.
 class Joined {
@@ -101,10 +103,11 @@ void VolumeDisk::Flush(Done done) {
 // whoever asks: it need not be read.
 Task<Result<std::vector<MappedRange>>> VolumeDisk::Scan(uint64_t offset, uint64_t length) {
   const uint64_t block = volume_.block_bytes();
-  const uint64_t stop = offset + std::min(length, kScanBytes);
+  const uint64_t stop = offset + std::min(length, kScanEmptyBytes);
   Buffer buffer = Buffer::Allocate(kExtentBytes);
   std::vector<MappedRange> ranges;
-  for (uint64_t at = offset; at < stop;) {
+  bool empty = true;
+  for (uint64_t at = offset; at < stop && (empty || at - offset < kScanBytes);) {
     const uint64_t now = std::min(stop - at, kExtentBytes - at % kExtentBytes);
     const std::span<uint8_t> data = buffer.span().first(static_cast<size_t>(now));
     const Status read =
@@ -115,6 +118,7 @@ Task<Result<std::vector<MappedRange>>> VolumeDisk::Scan(uint64_t offset, uint64_
       const auto bytes = data.subspan(static_cast<size_t>(done), static_cast<size_t>(piece));
       const bool mapped =
           std::any_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != 0; });
+      empty = empty && !mapped;
       ranges.push_back({piece, mapped});
       done += piece;
     }
