@@ -61,6 +61,8 @@ Task<Response> OrWrite(Command& command);
 // --- provisioning.cc ---
 Task<Response> WriteSame(Command& command);
 Task<Response> Unmap(Command& command);
+Task<Response> SanitizeErase(Command& command);
+Response SanitizeExitFailure(Command& command);
 
 // --- mode.cc ---
 Response ModeSense(Command& command);

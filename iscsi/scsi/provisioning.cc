@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WRITE SAME and UNMAP.
+// WRITE SAME, UNMAP and SANITIZE.
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "iscsi/pdu.h"
 #include "iscsi/scsi/handlers.h"
@@ -48,6 +49,23 @@ Task<hydra::Status> Repeat(Command& command, uint64_t offset, uint64_t length,
     at += std::min<uint64_t>(step, now);
   }
   co_return hydra::Status::Ok();
+}
+
+// Ranges that touch or overlap become one: initiators name runs of blocks one by one, and each
+// range costs the disk a change.
+std::vector<BlockRange> Merge(std::vector<BlockRange> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const BlockRange& a, const BlockRange& b) { return a.lba < b.lba; });
+  std::vector<BlockRange> merged;
+  for (const BlockRange& range : ranges) {
+    if (merged.empty() || range.lba > merged.back().lba + merged.back().count) {
+      merged.push_back(range);
+      continue;
+    }
+    BlockRange& last = merged.back();
+    last.count = std::max(last.count, range.lba + range.count - last.lba);
+  }
+  return merged;
 }
 
 }  // namespace
@@ -98,25 +116,44 @@ Task<Response> Unmap(Command& command) {
   const uint64_t blocks = command.unit->blocks();
   // All are checked before any is carried out.
   uint64_t total = 0;
+  std::vector<BlockRange> wanted;
   for (size_t i = 0; i < ranges; ++i) {
-    const uint64_t lba = Get64(&list[8 + 16 * i]);
-    const uint64_t count = Get32(&list[16 + 16 * i]);
-    if (lba > blocks || count > blocks - lba) {
+    const BlockRange range = {Get64(&list[8 + 16 * i]), Get32(&list[16 + 16 * i])};
+    if (range.lba > blocks || range.count > blocks - range.lba) {
       Response response = Response::Check(SenseKey::kIllegalRequest, Asc::kLbaOutOfRange);
-      response.sense.information = lba;
+      response.sense.information = range.lba;
       co_return response;
     }
-    total += count;
+    total += range.count;
+    if (range.count > 0) wanted.push_back(range);
   }
   if (total > LogicalUnit::kMaxUnmapBlocks) co_return Response::BadParameter(8);
-  for (size_t i = 0; i < ranges; ++i) {
-    const uint64_t lba = Get64(&list[8 + 16 * i]);
-    const uint64_t count = Get32(&list[16 + 16 * i]);
-    if (count == 0) continue;
-    const hydra::Status done = co_await UnmapDisk(command, lba * block, count * block);
-    if (!done.ok()) co_return DiskFailure(done, lba);
+  const std::vector<BlockRange> merged = Merge(std::move(wanted));
+  for (const BlockRange& range : merged) {
+    const hydra::Status done = co_await UnmapDisk(command, range.offset(block), range.bytes(block));
+    if (!done.ok()) co_return DiskFailure(done, range.lba);
   }
   co_return Response::Good().Moves(length);
+}
+
+// BLOCK ERASE: every block is given back and reads as zeroes, through all portals. What the nodes'
+// disks held of it goes as their segments are used again. IMMED or not, it is answered when it is
+// done; commands that come meanwhile are told to wait.
+Task<Response> SanitizeErase(Command& command) {
+  if (Get16(&command.cdb[7]) != 0) co_return Response::BadCdb(7);
+  LogicalUnit* unit = command.unit;
+  ++unit->sanitizing;
+  const uint64_t bytes = unit->blocks() * unit->block();
+  const hydra::Status done = co_await UnmapDisk(command, 0, bytes);
+  --unit->sanitizing;
+  if (!done.ok()) co_return DiskFailure(done, 0);
+  co_return Response::Good();
+}
+
+// It never fails for good: there is no such mode to leave.
+Response SanitizeExitFailure(Command& command) {
+  if (Get16(&command.cdb[7]) != 0) return Response::BadCdb(7);
+  return Response::Good();
 }
 
 }  // namespace hydra::iscsi

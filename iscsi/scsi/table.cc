@@ -16,6 +16,8 @@ constexpr uint8_t kTestUnitReady = 0x00;
 constexpr uint8_t kRequestSense = 0x03;
 constexpr uint8_t kInquiry = 0x12;
 constexpr uint8_t kReportLuns = 0xa0;
+constexpr uint8_t kBlockErase = 0x02;
+constexpr uint8_t kExitFailureMode = 0x1f;
 constexpr uint8_t kDpoFua = 0x18;
 constexpr uint8_t kDpoByteCheck = 0x16;
 constexpr uint8_t kGroup = 0x3f;
@@ -75,6 +77,20 @@ std::vector<CommandRow> MakeTable() {
        nullptr},
       {0x41, -1, "WRITE SAME(10)", kW, Cdb10(0x41, 0x08), nullptr, WriteSame},
       {0x42, -1, "UNMAP", kW, {0x42, 0, 0, 0, 0, 0, kGroup, 0xff, 0xff, 0}, nullptr, Unmap},
+      {0x48,
+       kBlockErase,
+       "SANITIZE",
+       kW,
+       {0x48, 0xa0 | kBlockErase, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
+       nullptr,
+       SanitizeErase},
+      {0x48,
+       kExitFailureMode,
+       "SANITIZE",
+       kW,
+       {0x48, 0xa0 | kExitFailureMode, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
+       SanitizeExitFailure,
+       nullptr},
       {0x55,
        -1,
        "MODE SELECT(10)",
@@ -204,6 +220,9 @@ std::optional<Response> Before(Command& command, const CommandRow& row) {
     return Response::Status(ScsiStatus::kReservationConflict);
   }
   if (auto refused = CheckCdb(command, row)) return refused;
+  if (command.unit->sanitizing > 0 && row.access != Access::kAlways) {
+    return Response::Check(SenseKey::kNotReady, Asc::kSanitizeInProgress);
+  }
   if (row.access == Access::kWrites && command.unit->write_protected) {
     return Response::Check(SenseKey::kDataProtect, Asc::kSoftwareWriteProtected);
   }
@@ -229,6 +248,7 @@ const CommandRow* FindCommand(uint8_t opcode, int service_action, bool* known) {
 
 int ServiceActionOf(const std::array<uint8_t, 32>& cdb) {
   switch (cdb[0]) {
+    case 0x48:
     case 0x5e:
     case 0x5f:
     case 0x83:

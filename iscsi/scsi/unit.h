@@ -111,6 +111,8 @@ class LogicalUnit {
   bool write_protected = false;
   bool descriptor_sense = false;
 
+  unsigned sanitizing = 0;  // SANITIZE commands under way
+
   // Results of EXTENDED COPY by list identifier and nexus, until they are asked for.
   struct CopyResult {
     std::string nexus;

@@ -205,6 +205,31 @@ TEST_F(ScsiBlocks, UnmapMakesZeroesOfEveryBlockNamed) {
   EXPECT_EQ(disk_->Contents(30 * 512, 512), Fill(1, 'a'));
 }
 
+TEST_F(ScsiBlocks, UnmapOfNeighboursIsOneChange) {
+  EXPECT_TRUE(Run(Cdb10(0x2a, 0, 64), Fill(64, 1)).good());
+  const Bytes list = UnmapList({{9, 1}, {8, 1}, {10, 4}, {12, 8}, {40, 1}});
+  disk_->Hold();
+  Command command;
+  command.unit = unit_.get();
+  command.nexus = &first_;
+  const Bytes cdb = UnmapCdb(list.size());
+  std::copy(cdb.begin(), cdb.end(), command.cdb.begin());
+  command.out = list;
+  size_t changes = 0;
+  bool good = false;
+  Start<Response>(Execute(command), [&](const Response& done) { good = done.good(); });
+  while (disk_->held() > 0) {
+    disk_->ReleaseOne();
+    ++changes;
+  }
+  EXPECT_TRUE(good);
+  EXPECT_EQ(changes, 2u);
+  Bytes expected = Fill(64, 1);
+  std::fill_n(expected.begin() + 8 * 512, 12 * 512, 0);
+  std::fill_n(expected.begin() + 40 * 512, 512, 0);
+  EXPECT_EQ(disk_->Contents(0, 64 * 512), expected);
+}
+
 TEST_F(ScsiBlocks, UnmapChecksAllBeforeAny) {
   EXPECT_TRUE(Run(Cdb10(0x2a, 0, 8), Fill(8, 'a')).good());
   const Bytes list = UnmapList({{0, 8}, {kBlocks, 1}});
@@ -254,6 +279,29 @@ TEST_F(ScsiBlocks, FailuresBecomeTheRightSense) {
   }
   disk_->FailWith(Status::Busy("later"));
   EXPECT_EQ(Run(Cdb10(0x28, 0, 1)).status, ScsiStatus::kTaskSetFull);
+}
+
+TEST_F(ScsiBlocks, SanitizeGivesEverythingBackAndKeepsOthersWaiting) {
+  const Bytes erase = {0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0};
+  const Bytes ready = {0, 0, 0, 0, 0, 0};
+  EXPECT_TRUE(Run(Cdb10(0x2a, 0, 8), Fill(8, 1)).good());
+  EXPECT_TRUE(Run(Cdb10(0x2a, kBlocks - 3, 3), Fill(3, 2)).good());
+  EXPECT_TRUE(BadCdb(Run({0x48, 0x02, 0, 0, 0, 0, 0, 0, 8, 0}, Bytes(8)))) << "takes no list";
+  EXPECT_TRUE(BadCdb(Run({0x48, 0x42, 0, 0, 0, 0, 0, 0, 0, 0}))) << "a reserved bit";
+  EXPECT_TRUE(BadCdb(Run({0x48, 0x01, 0, 0, 0, 0, 0, 0, 0, 0}))) << "OVERWRITE";
+  disk_->Hold();
+  Command command;
+  command.unit = unit_.get();
+  command.nexus = &first_;
+  std::copy(erase.begin(), erase.end(), command.cdb.begin());
+  bool good = false;
+  Start<Response>(Execute(command), [&](const Response& done) { good = done.good(); });
+  EXPECT_TRUE(Failed(Run(Cdb10(0x28, 0, 1)), SenseKey::kNotReady, Asc::kSanitizeInProgress));
+  EXPECT_FALSE(good);
+  disk_->Release();
+  EXPECT_TRUE(good);
+  EXPECT_TRUE(Run(ready).good());
+  EXPECT_EQ(disk_->Contents(0, kBytes), Bytes(kBytes));
 }
 
 }  // namespace

@@ -27,11 +27,13 @@ void MemoryDisk::Run(std::function<void()> operation) {
 
 void MemoryDisk::Release() {
   holding_ = false;
-  while (!held_.empty()) {
-    const std::function<void()> next = std::move(held_.front());
-    held_.pop_front();
-    next();
-  }
+  while (!held_.empty()) ReleaseOne();
+}
+
+void MemoryDisk::ReleaseOne() {
+  const std::function<void()> next = std::move(held_.front());
+  held_.pop_front();
+  next();
 }
 
 void MemoryDisk::Resize(uint64_t bytes) {

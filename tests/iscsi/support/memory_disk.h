@@ -55,6 +55,7 @@ class MemoryDisk : public Disk {
   void FailWith(Status status) { failure_ = std::move(status); }  // everything, until it is OK
   void Hold() { holding_ = true; }
   void Release();  // everything held, in order; and nothing is held any more
+  void ReleaseOne();
   size_t held() const { return held_.size(); }
   std::vector<uint8_t> Contents(uint64_t offset, uint64_t length);
   uint64_t flushes() const { return flushes_; }
