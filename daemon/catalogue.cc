@@ -112,7 +112,8 @@ std::vector<NodeId> SystemVoters(const std::vector<NodeId>& nodes) {
 }
 
 bool IsNoted(const rpc::Hello& hello, const rpc::CatalogueNode& node) {
-  return node.store() == hello.store() && node.feature_level() == hello.feature_level();
+  return node.store() == hello.store() && node.feature_level() == hello.feature_level() &&
+         node.iscsi() == hello.iscsi() && node.http() == hello.http();
 }
 
 Status NoteNode(const rpc::Hello& hello, rpc::Catalogue* catalogue) {
@@ -131,6 +132,8 @@ Status NoteNode(const rpc::Hello& hello, rpc::Catalogue* catalogue) {
   }
   node->set_store(hello.store());
   node->set_feature_level(hello.feature_level());
+  node->set_iscsi(hello.iscsi());
+  node->set_http(hello.http());
   uint32_t all_can = UINT32_MAX;
   for (const rpc::CatalogueNode& known : catalogue->nodes()) {
     all_can = std::min(all_can, known.feature_level());

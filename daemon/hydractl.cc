@@ -39,6 +39,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--json", context.json, "Print JSON, also of errors");
   AddStatusCommands(&app, &context);
   AddVolumeCommands(&app, &context);
+  AddTargetCommands(&app, &context);
   AddIoCommands(&app, &context);
   AddBenchCommand(&app, &context);
   AddDebugCommands(&app, &context);

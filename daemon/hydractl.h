@@ -89,6 +89,7 @@ CLI::Validator DurationOption();
 
 void AddStatusCommands(CLI::App* app, Context* context);  // status, node, group, master
 void AddVolumeCommands(CLI::App* app, Context* context);
+void AddTargetCommands(CLI::App* app, Context* context);
 void AddIoCommands(CLI::App* app, Context* context);
 void AddCopyCommands(CLI::App* io, Context* context);  // io import, io export
 void AddBenchCommand(CLI::App* app, Context* context);

@@ -13,6 +13,7 @@
 
 #include "base/logging.h"
 #include "daemon/http_server.h"
+#include "daemon/iscsi_portal.h"
 #include "daemon/node.h"
 
 namespace hydra {
@@ -26,6 +27,7 @@ struct Arguments {
   std::string listen = "127.0.0.1:7100";
   std::string http;
   std::string iscsi;
+  std::string iscsi_chap_file;
   std::vector<std::string> peers;
   bool bootstrap = false;
   bool insecure = false;
@@ -92,6 +94,28 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   return options;
 }
 
+// Null if there is to be none.
+Result<std::unique_ptr<IscsiPortal>> StartIscsi(const Arguments& arguments,
+                                                const NodeOptions& options, Node& node) {
+  std::unique_ptr<IscsiPortal> portal;
+  if (options.iscsi_listen.empty()) return portal;
+  IscsiPortal::Options iscsi;
+  iscsi.listen = options.iscsi_listen;
+  iscsi.node = options.node;
+  iscsi.cluster = node.cluster();
+  iscsi.nodes = {options.listen};
+  iscsi.metrics = &node.metrics();
+  for (const auto& [id, address] : options.peers) {
+    if (id != options.node) iscsi.nodes.push_back(address);
+  }
+  if (!arguments.iscsi_chap_file.empty()) {
+    HYDRA_ASSIGN_OR_RETURN(iscsi.chap, IscsiPortal::ReadChapFile(arguments.iscsi_chap_file));
+  }
+  portal = std::make_unique<IscsiPortal>(std::move(iscsi));
+  HYDRA_RETURN_IF_ERROR(portal->Start());
+  return portal;
+}
+
 int Main(const Arguments& arguments) {
   for (const LogLevel level :
        {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarn, LogLevel::kError}) {
@@ -107,9 +131,17 @@ int Main(const Arguments& arguments) {
     HYDRA_LOG_ERROR("cannot start: {}", node.status().ToString());
     return 1;
   }
+  Result<std::unique_ptr<IscsiPortal>> iscsi = StartIscsi(arguments, *options, **node);
+  if (!iscsi.ok()) {
+    HYDRA_LOG_ERROR("cannot start: {}", iscsi.status().ToString());
+    return 1;
+  }
   boost::asio::signal_set signals((*node)->io(), SIGTERM, SIGINT);
   signals.async_wait([&](const boost::system::error_code& error, int) {
-    if (!error) (*node)->Stop();
+    if (error) return;
+    // Initiators leave while the node still serves them.
+    if (!*iscsi) return (*node)->Stop();
+    (*iscsi)->Stop([&] { (*node)->Stop(); });
   });
   std::unique_ptr<HttpServer> http;
   if (!options->http_listen.empty()) {
@@ -122,6 +154,7 @@ int Main(const Arguments& arguments) {
   }
   const Status ended = (*node)->Run();
   http.reset();
+  iscsi->reset();
   if (ended.ok()) return 0;
   HYDRA_LOG_ERROR("ended: {}", ended.ToString());
   return 1;
@@ -139,6 +172,8 @@ int main(int argc, char** argv) {
   app.add_option("--listen", a.listen, "host:port for clients and peers");
   app.add_option("--http", a.http, "host:port for /metrics, /healthz and /api/status");
   app.add_option("--iscsi", a.iscsi, "host:port of the iSCSI portal");
+  app.add_option("--iscsi-chap-file", a.iscsi_chap_file,
+                 "NAME SECRET of initiators; on a second line the target's own, for mutual CHAP");
   app.add_option("--peer", a.peers, "ID=HOST:PORT of every node; repeat it")->delimiter(',');
   app.add_option("--cluster-id", a.cluster_id, "a UUID, the same on all nodes");
   app.add_option("--secret-file", a.secret_file, "holds the secret that all nodes share")

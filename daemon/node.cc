@@ -56,6 +56,7 @@ void Node::Stop() {
 void Node::FillStatus(bool groups, rpc::NodeStatus* status) { impl_->FillStatus(groups, status); }
 void Node::UpdateMetrics() { impl_->UpdateMetrics(); }
 Status Node::health() { return impl_->health(); }
+const Uuid& Node::cluster() const { return impl_->cluster(); }
 
 const rpc::Catalogue* Node::catalogue() const {
   return impl_->keeper().known() ? &impl_->keeper().catalogue() : nullptr;
@@ -155,8 +156,9 @@ Status Node::Impl::CreateSystemGroup() {
 }
 
 Status Node::Impl::Start() {
-  const NodeIdentity self{options_.node, options_.cluster, engine_->identity().store,
-                          options_.secret};
+  NodeIdentity self{options_.node, options_.cluster, engine_->identity().store, options_.secret};
+  self.iscsi = options_.iscsi_listen;
+  self.http = options_.http_listen;
   disk_ = std::make_unique<DiskThreads>(
       engine_.get(), node_->io_.get(), options_.readers,
       DiskThreads::Handlers{[this](const std::vector<Completion>& durable) {

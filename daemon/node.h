@@ -53,6 +53,7 @@ class Node {
   void Stop();
 
   boost::asio::io_context& io() { return *io_; }
+  const Uuid& cluster() const;  // that it is part of
 
   // --- On the node's thread, for administration. ---
   void FillStatus(bool groups, rpc::NodeStatus* status);

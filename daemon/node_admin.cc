@@ -167,6 +167,8 @@ void Node::Impl::TendCatalogue() {
   self.set_node(options_.node);
   self.set_store(StoreOf(*engine_));
   self.set_feature_level(kFeatureLevel);
+  self.set_iscsi(options_.iscsi_listen);
+  self.set_http(options_.http_listen);
   std::erase_if(news, [&](const auto& hello) {
     const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), hello.first);
     if (node == nullptr || IsNoted(hello.second, *node)) return true;

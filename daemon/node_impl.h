@@ -32,6 +32,7 @@ class Node::Impl {
   void FillStatus(bool groups, rpc::NodeStatus* status);
   void UpdateMetrics();
   Status health() const;
+  const Uuid& cluster() const { return options_.cluster; }
   const CatalogueKeeper& keeper() const { return *keeper_; }
   const Status& ended() const { return ended_; }
 

@@ -111,6 +111,8 @@ void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
   hello.set_nonce(link->facts.caller_nonce);
   hello.set_feature_level(self_.feature_level);
   hello.set_store(self_.store.AsBytes());
+  hello.set_iscsi(self_.iscsi);
+  hello.set_http(self_.http);
   link->connection->Start({[this, link](const Frame& frame) { OnFrame(link, frame); },
                            [this, link](const Status& why) { Redial(link, why); }});
   link->connection->Send(FrameType::kHello, 0, hello.SerializeAsString());

@@ -31,6 +31,8 @@ struct NodeIdentity {
   Uuid store;
   std::string secret;
   uint32_t feature_level = kFeatureLevel;
+  std::string iscsi = {};  // where this node serves it; empty: not at all
+  std::string http = {};
 };
 
 class PeerLinks {

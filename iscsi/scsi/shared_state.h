@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What all portals of the cluster have to know of a unit. A Disk keeps it, as bytes, which are
+// changed by compare and swap (LoadAccess, ChangeAccess).
+//
+//   u8 version (1), u32 resets, u16 last reset, then the reservations (reservations.h)
+//
+// None at all stand for the state in the beginning.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "iscsi/scsi/reservations.h"
+#include "iscsi/scsi/sense.h"
+
+namespace hydra::iscsi {
+
+struct SharedState {
+  Reservations reservations;
+  // LUN and target resets so far, and what the last one is called.
+  uint32_t resets = 0;
+  Asc last_reset = Asc::kNone;
+
+  bool operator==(const SharedState&) const = default;
+
+  std::string Encode() const;
+  // kCorruption: these bytes are of no state; kUnsupported: of a newer version.
+  static Result<SharedState> Decode(std::string_view bytes);
+
+  // Whether something that was allowed `before`, or was begun then, is not to happen any more.
+  bool Narrows(const SharedState& before) const {
+    return resets != before.resets || reservations.Narrows(before.reservations);
+  }
+};
+
+}  // namespace hydra::iscsi

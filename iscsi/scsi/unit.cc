@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "iscsi/scsi/unit.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/logging.h"
+
+namespace hydra::iscsi {
+namespace {
+
+// Times that another portal may be faster before a change is given up.
+constexpr int kMaxChangeAttempts = 16;
+
+}  // namespace
+
+std::string Nexus::id() const { return fmt::format("{},t,0x{:04x}", initiator, portal_group); }
+
+LogicalUnit::LogicalUnit(std::unique_ptr<Disk> disk, UnitOptions options)
+    : disk_(std::move(disk)), options_(std::move(options)) {
+  disk_->WatchSize([this] { Attention(Asc::kCapacityChanged); });
+  disk_->WatchAccess([this] { RefreshShared([](const hydra::Status&) {}); });
+}
+
+LogicalUnit::~LogicalUnit() {
+  disk_->WatchSize({});
+  disk_->WatchAccess({});
+}
+
+void LogicalUnit::Join(Nexus* nexus) { nexuses_.insert(nexus); }
+
+void LogicalUnit::Leave(Nexus* nexus) {
+  nexuses_.erase(nexus);
+  if (reserved_by_ == nexus) reserved_by_ = nullptr;
+  std::erase_if(copies, [id = nexus->id()](const CopyResult& copy) { return copy.nexus == id; });
+}
+
+namespace {
+
+void Add(Asc asc, Nexus* nexus) {
+  std::deque<Asc>& waiting = nexus->attentions;
+  if (std::find(waiting.begin(), waiting.end(), asc) != waiting.end()) return;
+  if (waiting.size() == LogicalUnit::kMaxAttentions) waiting.pop_front();
+  waiting.push_back(asc);
+}
+
+}  // namespace
+
+void LogicalUnit::Attention(Asc asc, const Nexus* except) {
+  for (Nexus* nexus : nexuses_) {
+    if (nexus != except) Add(asc, nexus);
+  }
+}
+
+void LogicalUnit::AttentionTo(const std::string& id, Asc asc) {
+  for (Nexus* nexus : nexuses_) {
+    if (nexus->id() == id) Add(asc, nexus);
+  }
+}
+
+void LogicalUnit::AbortTasks(const std::set<std::string>* ids, std::function<void()> done) {
+  // The last of them to end calls back, also if all end at once or there is none.
+  const auto last = std::shared_ptr<void>(nullptr, [done = std::move(done)](void*) { done(); });
+  const std::set<Nexus*> nexuses = nexuses_;
+  for (Nexus* nexus : nexuses) {
+    if (ids != nullptr && !ids->contains(nexus->id())) continue;
+    if (nexus->abort_tasks) nexus->abort_tasks([last] {});
+  }
+}
+
+void LogicalUnit::Disconnect() {
+  const std::set<Nexus*> nexuses = nexuses_;
+  for (Nexus* nexus : nexuses) {
+    if (nexus->disconnect) nexus->disconnect();
+  }
+}
+
+// --- What all portals share ---------------------------------------------------------------------
+
+void LogicalUnit::BeginTurn(std::function<void(bool)> turn) {
+  if (changing_) {
+    turns_.push_back(std::move(turn));
+    return;
+  }
+  changing_ = true;
+  turn(true);
+}
+
+void LogicalUnit::EndTurn() {
+  changing_ = false;
+  if (turns_.empty()) return;
+  const auto next = std::move(turns_.front());
+  turns_.pop_front();
+  changing_ = true;
+  next(true);
+}
+
+// Between two changes of our own, which would else come back as someone else's.
+void LogicalUnit::RefreshShared(Disk::Done done) {
+  BeginTurn([this, done = std::move(done)](bool) {
+    const std::weak_ptr<bool> alive = alive_;
+    disk_->LoadAccess([this, alive, done](const Result<DiskAccess>& access) {
+      if (alive.expired()) return done(hydra::Status::Aborted("the unit is gone"));
+      const hydra::Status taken = access.ok() ? TakeShared(*access) : access.status();
+      EndTurn();
+      done(taken);
+    });
+  });
+}
+
+Task<hydra::Status> LogicalUnit::ChangeShared(std::function<bool(SharedState*)> change) {
+  co_await Await<bool>([this](auto turn) { BeginTurn(std::move(turn)); });
+  const std::shared_ptr<void> turn(nullptr, [this](void*) { EndTurn(); });
+  for (int attempt = 0; attempt < kMaxChangeAttempts; ++attempt) {
+    const auto now = co_await Await<Result<DiskAccess>>(
+        [this](auto done) { disk_->LoadAccess(std::move(done)); });
+    const hydra::Status taken = now.ok() ? TakeShared(*now) : now.status();
+    if (!taken.ok()) co_return taken;
+    SharedState next = shared_;
+    if (!change(&next) || next == shared_) co_return hydra::Status::Ok();
+    const std::string bytes = next.Encode();
+    const bool narrows = next.Narrows(shared_);
+    // By pointer: GCC 12 destroys twice what a closure in such an expression owns.
+    const auto changed =
+        co_await Await<Result<uint64_t>>([this, from = &bytes, narrows](auto done) {
+          disk_->ChangeAccess(epoch_, *from, narrows, std::move(done));
+        });
+    if (changed.status().code() == Code::kFailedPrecondition) continue;
+    if (!changed.ok()) co_return changed.status();
+    HYDRA_CHECK(*changed > epoch_);
+    epoch_ = *changed;
+    shared_ = std::move(next);
+    co_return hydra::Status::Ok();
+  }
+  co_return hydra::Status::Busy("others change it all the time");
+}
+
+hydra::Status LogicalUnit::TakeShared(const DiskAccess& access) {
+  if (access.epoch <= epoch_) return hydra::Status::Ok();
+  Result<SharedState> now = SharedState::Decode(access.state);
+  if (!now.ok()) {
+    HYDRA_LOG_ERROR("{}: {}", options_.target_name, now.status().ToString());
+    return hydra::Status::IoError("what portals share of the disk cannot be read");
+  }
+  for (Nexus* nexus : nexuses_) {
+    const Asc news = now->reservations.NewsFor(nexus->id(), shared_.reservations);
+    if (news != Asc::kNone) Add(news, nexus);
+  }
+  const bool reset = now->resets != shared_.resets;
+  epoch_ = access.epoch;
+  shared_ = std::move(*now);
+  if (reset) ResetHere(shared_.last_reset, [] {});
+  return hydra::Status::Ok();
+}
+
+// --- Resets -------------------------------------------------------------------------------------
+
+void LogicalUnit::ResetHere(Asc asc, std::function<void()> done) {
+  reserved_by_ = nullptr;
+  write_protected = false;
+  descriptor_sense = false;
+  Attention(asc);
+  AbortTasks(nullptr, std::move(done));
+}
+
+void LogicalUnit::Reset(Asc asc, Disk::Done done) {
+  const auto outcome = std::make_shared<hydra::Status>();
+  // The last to end calls back: tasks here, and those elsewhere.
+  const auto last =
+      std::shared_ptr<void>(nullptr, [outcome, done = std::move(done)](void*) { done(*outcome); });
+  ResetHere(asc, [last] {});
+  const auto count = [asc](SharedState* shared) {
+    ++shared->resets;
+    shared->last_reset = asc;
+    return true;
+  };
+  Start<hydra::Status>(ChangeShared(count),
+                       [outcome, last](const hydra::Status& changed) { *outcome = changed; });
+}
+
+}  // namespace hydra::iscsi

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A logical unit: a disk, and what all initiators that use it share through this process. Lives as
+// long as anyone holds it; one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "iscsi/disk.h"
+#include "iscsi/scsi/reservations.h"
+#include "iscsi/scsi/sense.h"
+#include "iscsi/scsi/shared_state.h"
+#include "iscsi/task.h"
+
+namespace hydra::iscsi {
+
+class LogicalUnit;
+
+// An initiator port's way to a logical unit through one portal (I_T nexus). Joins when its session
+// begins, leaves when it ends.
+struct Nexus {
+  std::string initiator;  // "iqn...,i,0x<isid>"
+  uint16_t portal_group = 1;
+  std::deque<Asc> attentions;  // unit attentions not reported yet, each once
+  // Ends the session's commands to the unit without an answer, and calls back when the last one has
+  // ended.
+  std::function<void(std::function<void()> done)> abort_tasks;
+  std::function<void()> disconnect;  // ends the session
+
+  // What a persistent reservation knows it by, and remembers when it is gone.
+  std::string id() const;
+};
+
+struct PortalGroup {
+  uint16_t tag = 1;
+  bool reachable = true;
+};
+
+// What is the same of every unit of a target.
+struct UnitOptions {
+  uint32_t logical_block = 512;
+  std::string target_name;  // iqn
+  // Portals of the cluster, for REPORT TARGET PORT GROUPS.
+  std::function<std::vector<PortalGroup>()> portal_groups;
+};
+
+class LogicalUnit {
+ public:
+  static constexpr uint64_t kMaxTransferBytes = 8 << 20;
+  static constexpr uint32_t kMaxUnmapBlocks = 1 << 20;
+  static constexpr uint32_t kMaxUnmapRanges = 256;
+  // What is not zero is expanded: no more than a short command's length can say.
+  static constexpr uint32_t kMaxSameBlocks = 0xffff;
+  static constexpr uint32_t kMaxCompareBlocks = 255;
+  // What WRITE ATOMIC takes, aligned to itself, so that it fits into whatever a disk changes at
+  // once.
+  static constexpr uint32_t kAtomicBytes = 128 << 10;
+  static constexpr size_t kMaxAttentions = 16;
+
+  LogicalUnit(std::unique_ptr<Disk> disk, UnitOptions options);
+  ~LogicalUnit();
+  LogicalUnit(const LogicalUnit&) = delete;
+  LogicalUnit& operator=(const LogicalUnit&) = delete;
+
+  Disk* disk() { return disk_.get(); }
+  const UnitOptions& options() const { return options_; }
+  uint32_t block() const { return options_.logical_block; }
+  uint64_t blocks() const { return disk_->size() / options_.logical_block; }
+  uint32_t blocks_per_physical() const { return disk_->block_bytes() / options_.logical_block; }
+
+  void Join(Nexus* nexus);
+  void Leave(Nexus* nexus);
+
+  // To everyone but `except`.
+  void Attention(Asc asc, const Nexus* except = nullptr);
+  // To the nexus of that id, if it is here.
+  void AttentionTo(const std::string& id, Asc asc);
+  // Of all nexuses, or of those with these ids.
+  void AbortTasks(const std::set<std::string>* ids, std::function<void()> done);
+
+  // LUN RESET and TARGET RESET: every task ends, through all portals, reservations by RESERVE and
+  // changed mode parameters are gone, and everyone is told. OK: no command from before can change
+  // anything any more.
+  void Reset(Asc asc, Disk::Done done);
+
+  // TARGET COLD RESET: every session ends.
+  void Disconnect();
+
+  // What all portals share, as last heard of: the disk has it. Who makes a unit refreshes it before
+  // anyone joins; from then on it hears of changes by others.
+  const Reservations& reservations() const { return shared_.reservations; }
+  uint64_t epoch() const { return epoch_; }  // of the disk's access, to which that belongs
+  void RefreshShared(Disk::Done done);
+  // Applies the change to a copy of what the disk has and puts it in its place, again if another
+  // was faster. It may refuse, or leave everything as it is: nothing happens then. Nobody here is
+  // told what it did.
+  Task<hydra::Status> ChangeShared(std::function<bool(SharedState*)> change);
+
+  Nexus* reserved_by() const { return reserved_by_; }  // RESERVE(6), RESERVE(10)
+  void Reserve(Nexus* nexus) { reserved_by_ = nexus; }
+
+  // Mode parameters that can be changed.
+  bool write_protected = false;
+  bool descriptor_sense = false;
+
+  unsigned sanitizing = 0;  // SANITIZE commands under way
+
+  // Results of EXTENDED COPY by list identifier and nexus, until they are asked for.
+  struct CopyResult {
+    std::string nexus;
+    uint8_t list = 0;
+    uint32_t segments = 0;
+    bool failed = false;
+  };
+  std::deque<CopyResult> copies;
+
+ private:
+  // One at a time calls back, and calls EndTurn.
+  void BeginTurn(std::function<void(bool)> turn);
+  void EndTurn();
+  // What others may have made of it: everyone here hears what they have to.
+  hydra::Status TakeShared(const DiskAccess& access);
+  void ResetHere(Asc asc, std::function<void()> done);
+
+  std::unique_ptr<Disk> disk_;
+  UnitOptions options_;
+  std::set<Nexus*> nexuses_;
+  SharedState shared_;
+  uint64_t epoch_ = 0;
+  bool changing_ = false;
+  std::deque<std::function<void(bool)>> turns_;  // of those who wait to change or refresh it
+  Nexus* reserved_by_ = nullptr;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace hydra::iscsi

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NOP, text, logout, task management, asynchronous messages.
+#include <algorithm>
+
+#include "base/logging.h"
+#include "iscsi/session.h"
+
+namespace hydra::iscsi {
+namespace {
+
+// Task management functions and responses (11.5, 11.6).
+enum Function : uint8_t {
+  kAbortTask = 1,
+  kAbortTaskSet = 2,
+  kClearAca = 3,
+  kClearTaskSet = 4,
+  kLunReset = 5,
+  kWarmReset = 6,
+  kColdReset = 7,
+  kReassign = 8,
+};
+constexpr uint8_t kComplete = 0;
+constexpr uint8_t kNoSuchTask = 1;
+constexpr uint8_t kNoSuchLun = 2;
+constexpr uint8_t kReassignNotSupported = 4;
+constexpr uint8_t kNotSupported = 5;
+constexpr uint8_t kRejected = 255;
+
+constexpr uint8_t kAsyncLogout = 1;  // event: the target asks for a logout
+
+}  // namespace
+
+// --- NOP ----------------------------------------------------------------------------------------
+
+void Session::HandleNop(const Header& header, std::vector<uint8_t> data) {
+  // An answer to our own, which needs none.
+  if (header.task_tag() == kNoTag) return;
+  Header answer(Opcode::kNopIn);
+  answer.set_lun(header.lun());
+  answer.set_task_tag(header.task_tag());
+  answer.set_transfer_tag(kNoTag);
+  const size_t most = std::min<size_t>(data.size(), parameters_.max_send_data);
+  SendStatus(answer, std::string(data.begin(), data.begin() + static_cast<ptrdiff_t>(most)));
+}
+
+void Session::Tick(Nanos now) {
+  now_ = now;
+  if (closed_) return;
+  if (pinged_ != 0 && now - pinged_ >= kPingTimeout) {
+    return output_->Close("the initiator does not answer");
+  }
+  if (pinged_ != 0 || now - heard_ < kPingAfter) return;
+  pinged_ = now;
+  OutPdu ping;
+  ping.header = Header(Opcode::kNopIn);
+  ping.header.set_task_tag(kNoTag);
+  ping.header.set_transfer_tag(next_tag_++);
+  if (next_tag_ == kNoTag) next_tag_ = 1;
+  PutCounters(&ping.header, false);
+  output_->Send(std::move(ping));
+}
+
+// Figure 11.12: event at 36, parameters at 38, 40, 42.
+void Session::RequestLogout(uint16_t seconds) {
+  Header message(Opcode::kAsyncMessage);
+  message.set_task_tag(kNoTag);
+  message.bytes[36] = kAsyncLogout;
+  Put16(&message.bytes[42], seconds);
+  SendStatus(message);
+}
+
+// --- Text ---------------------------------------------------------------------------------------
+
+void Session::HandleText(const Header& header, const std::vector<uint8_t>& data) {
+  const bool continues = (header.flags() & 0x40) != 0;
+  if (header.transfer_tag() != kNoTag) {
+    // The next piece of an answer, or of a request.
+    if (header.transfer_tag() != text_tag_) {
+      return Reject(header, RejectReason::kInvalidField);
+    }
+  } else {
+    text_request_.clear();
+    text_answer_.clear();
+  }
+  text_request_.append(data.begin(), data.end());
+  if (text_request_.size() > kMaxTextBytes) return Reject(header, RejectReason::kOutOfResources);
+  if (continues) return SendText(header);
+  if (!text_request_.empty()) {
+    const auto keys =
+        ParseText({reinterpret_cast<const uint8_t*>(text_request_.data()), text_request_.size()});
+    text_request_.clear();
+    if (!keys.ok()) return Reject(header, RejectReason::kProtocolError);
+    for (const KeyValue& pair : *keys) {
+      if (pair.key != "SendTargets") {
+        AppendText(pair.key, "NotUnderstood", &text_answer_);
+      } else if (pair.value == "All" && !parameters_.discovery) {
+        AppendText(pair.key, "Reject", &text_answer_);
+      } else {
+        const std::string one = pair.value.empty() ? parameters_.target : pair.value;
+        text_answer_ += environment_.list_targets(pair.value == "All" ? "" : one);
+      }
+    }
+  }
+  SendText(header);
+}
+
+// As much of the answer as the initiator takes at a time; it asks for the rest with our tag.
+void Session::SendText(const Header& request) {
+  const bool receiving = (request.flags() & 0x40) != 0;
+  const size_t now =
+      receiving ? 0 : std::min<size_t>(text_answer_.size(), parameters_.max_send_data);
+  const bool more = receiving || now < text_answer_.size();
+  Header answer(Opcode::kTextResponse, more ? (receiving ? 0x00 : 0x40) : 0x80);
+  answer.set_lun(request.lun());
+  answer.set_task_tag(request.task_tag());
+  text_tag_ = more ? next_tag_++ : kNoTag;
+  if (next_tag_ == kNoTag) next_tag_ = 1;
+  answer.set_transfer_tag(text_tag_);
+  SendStatus(answer, text_answer_.substr(0, now));
+  text_answer_.erase(0, now);
+}
+
+// --- Logout -------------------------------------------------------------------------------------
+
+void Session::HandleLogout(const Header& header) {
+  const uint8_t reason = header.flags() & 0x7f;
+  Header answer(Opcode::kLogoutResponse);
+  answer.set_task_tag(header.task_tag());
+  Put16(&answer.bytes[40], 2);  // Time2Wait; nothing is retained
+  if (reason > 1) {
+    // Removing a connection for recovery: there is no recovery.
+    answer.bytes[2] = 2;
+    return SendStatus(answer);
+  }
+  if (reason == 1 && Get16(&header.bytes[20]) != parameters_.cid) {
+    answer.bytes[2] = 1;  // no such connection
+    return SendStatus(answer);
+  }
+  logged_out_ = true;
+  AbortTasks([self = shared_from_this(), answer] {
+    if (self->closed_) return;
+    self->SendStatus(answer);
+    self->output_->Close("logged out");
+  });
+}
+
+// --- Task management ----------------------------------------------------------------------------
+
+void Session::AnswerTaskRequest(const Header& header, uint8_t response) {
+  Header answer(Opcode::kTaskResponse);
+  answer.bytes[2] = response;
+  answer.set_task_tag(header.task_tag());
+  SendStatus(answer);
+}
+
+void Session::HandleTaskRequest(const Header& header) {
+  const uint8_t function = header.flags() & 0x7f;
+  if (!environment_.unit) return AnswerTaskRequest(header, kRejected);
+  const bool for_unit = function <= kLunReset && function != kAbortTask;
+  if (for_unit && header.lun() != 0) return AnswerTaskRequest(header, kNoSuchLun);
+  const auto answer = [self = shared_from_this(), header] {
+    self->AnswerTaskRequest(header, kComplete);
+  };
+  const auto answer_reset = [self = shared_from_this(), header](const Status& reset) {
+    if (!reset.ok()) HYDRA_LOG_WARN("iSCSI: a reset failed: {}", reset.ToString());
+    self->AnswerTaskRequest(header, reset.ok() ? kComplete : kRejected);
+  };
+  HYDRA_LOG_INFO("iSCSI session of {}: task management function {}, {} tasks",
+                 parameters_.initiator, function, tasks_.size());
+  switch (function) {
+    case kAbortTask: return AbortOne(header);
+    // Each nexus has a task set of its own (TST in the control mode page), so these are the same.
+    case kAbortTaskSet:
+    case kClearTaskSet: return AbortTasks(answer);
+    case kLunReset: return environment_.unit->Reset(Asc::kLunReset, answer_reset);
+    case kWarmReset: return environment_.unit->Reset(Asc::kResetOccurred, answer_reset);
+    case kColdReset:
+      return environment_.unit->Reset(
+          Asc::kResetOccurred, [answer_reset, unit = environment_.unit](const Status& reset) {
+            answer_reset(reset);
+            unit->Disconnect();
+          });
+    case kReassign: return AnswerTaskRequest(header, kReassignNotSupported);
+    default: return AnswerTaskRequest(header, kNotSupported);
+  }
+}
+
+// Figure 11.5: the task's tag at 20, its CmdSN at 32.
+void Session::AbortOne(const Header& header) {
+  const auto found = tasks_.find(header.Field32(20));
+  const uint32_t sn = header.Field32(32);
+  if (found != tasks_.end()) {
+    const TaskPtr task = found->second;
+    return AbortTask(
+        task, [self = shared_from_this(), header] { self->AnswerTaskRequest(header, kComplete); });
+  }
+  const bool to_come = !SerialLess(sn, expected_sn_) && !SerialLess(max_sn_, sn);
+  if (!to_come || held_.contains(sn)) return AnswerTaskRequest(header, kNoSuchTask);
+  // It has not come yet. Should it, it is not carried out; its number is taken.
+  Held gone;
+  gone.skip = true;
+  Deliver(sn, std::move(gone));
+  AnswerTaskRequest(header, kComplete);
+}
+
+}  // namespace hydra::iscsi

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A volume of the cluster as a disk.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/uuid.h"
+#include "client/hydra.h"
+#include "iscsi/disk.h"
+#include "iscsi/task.h"
+
+namespace hydra::iscsi {
+
+// The same for the same volume on every node.
+DiskIdentity IdentityOf(const Uuid& cluster, uint32_t volume, const std::string& name);
+
+// Used on the thread of its io_context, where its operations end.
+class VolumeDisk : public Disk {
+ public:
+  VolumeDisk(boost::asio::io_context* io, Volume volume, DiskIdentity identity);
+  ~VolumeDisk() override;
+
+  const DiskIdentity& identity() const override { return identity_; }
+  uint64_t size() const override { return volume_.size(); }
+  uint32_t block_bytes() const override { return volume_.block_bytes(); }
+  uint32_t atomic_bytes() const override;
+
+  void Read(uint64_t offset, std::span<uint8_t> data, Done done) override;
+  void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override;
+  void WriteZeroes(uint64_t offset, uint64_t length, Done done) override;
+  void Unmap(uint64_t offset, uint64_t length, Done done) override;
+  void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                       std::span<const uint8_t> desired,
+                       std::function<void(Result<bool>)> done) override;
+  void GetMap(uint64_t offset, uint64_t length,
+              std::function<void(Result<std::vector<MappedRange>>)> done) override;
+  void Flush(Done done) override;
+  void WatchSize(std::function<void()> changed) override;
+  void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
+  void ChangeAccess(uint64_t expected, std::string state, bool narrows,
+                    std::function<void(Result<uint64_t>)> done) override;
+  // Nobody else changes it.
+  void WatchAccess(std::function<void()>) override {}
+
+ private:
+  Task<Result<std::vector<MappedRange>>> Scan(uint64_t offset, uint64_t length);
+
+  boost::asio::io_context* io_;
+  Volume volume_;
+  DiskIdentity identity_;
+  // Shared with the watch, which may call once more when it is gone.
+  std::shared_ptr<std::function<void()>> changed_;
+  std::optional<Volume::Watch> watch_;
+  DiskAccess access_;  // of this process alone
+};
+
+}  // namespace hydra::iscsi

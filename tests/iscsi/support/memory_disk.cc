@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/iscsi/support/memory_disk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "base/check.h"
+
+namespace hydra::iscsi {
+
+MemoryDisk::MemoryDisk(uint64_t bytes, std::string name, uint32_t block_bytes,
+                       std::shared_ptr<MemoryAccess> access)
+    : size_(bytes), block_bytes_(block_bytes), access_(std::move(access)) {
+  identity_.name = std::move(name);
+  const size_t hash = std::hash<std::string>()(identity_.name);
+  std::memcpy(identity_.id.data(), &hash, sizeof(hash));
+}
+
+void MemoryDisk::Run(std::function<void()> operation) {
+  if (holding_) {
+    held_.push_back(std::move(operation));
+  } else {
+    operation();
+  }
+}
+
+void MemoryDisk::Release() {
+  holding_ = false;
+  while (!held_.empty()) ReleaseOne();
+}
+
+void MemoryDisk::ReleaseOne() {
+  const std::function<void()> next = std::move(held_.front());
+  held_.pop_front();
+  next();
+}
+
+void MemoryDisk::Resize(uint64_t bytes) {
+  size_ = bytes;
+  if (changed_) changed_();
+}
+
+void MemoryDisk::CopyIn(uint64_t offset, std::span<const uint8_t> data) {
+  HYDRA_CHECK(offset % 512 == 0 && data.size() % 512 == 0 && offset + data.size() <= size_);
+  for (size_t done = 0; done < data.size();) {
+    const uint64_t block = (offset + done) / block_bytes_;
+    const size_t within = static_cast<size_t>((offset + done) % block_bytes_);
+    const size_t length = std::min<size_t>(data.size() - done, block_bytes_ - within);
+    std::vector<uint8_t>& bytes = blocks_[block];
+    bytes.resize(block_bytes_);
+    std::memcpy(bytes.data() + within, data.data() + done, length);
+    done += length;
+  }
+}
+
+void MemoryDisk::CopyOut(uint64_t offset, std::span<uint8_t> data) const {
+  HYDRA_CHECK(offset % 512 == 0 && data.size() % 512 == 0 && offset + data.size() <= size_);
+  for (size_t done = 0; done < data.size();) {
+    const uint64_t block = (offset + done) / block_bytes_;
+    const size_t within = static_cast<size_t>((offset + done) % block_bytes_);
+    const size_t length = std::min<size_t>(data.size() - done, block_bytes_ - within);
+    const auto found = blocks_.find(block);
+    if (found == blocks_.end()) {
+      std::memset(data.data() + done, 0, length);
+    } else {
+      std::memcpy(data.data() + done, found->second.data() + within, length);
+    }
+    done += length;
+  }
+}
+
+std::vector<uint8_t> MemoryDisk::Contents(uint64_t offset, uint64_t length) {
+  std::vector<uint8_t> data(length);
+  CopyOut(offset, data);
+  return data;
+}
+
+void MemoryDisk::Read(uint64_t offset, std::span<uint8_t> data, Done done) {
+  Run([this, offset, data, done = std::move(done)] {
+    if (failure_.ok()) CopyOut(offset, data);
+    done(failure_);
+  });
+}
+
+void MemoryDisk::Write(uint64_t offset, std::span<const uint8_t> data, Done done) {
+  Run([this, offset, data, done = std::move(done)] {
+    if (failure_.ok()) CopyIn(offset, data);
+    done(failure_);
+  });
+}
+
+void MemoryDisk::WriteZeroes(uint64_t offset, uint64_t length, Done done) {
+  Run([this, offset, length, done = std::move(done)] {
+    if (failure_.ok()) CopyIn(offset, std::vector<uint8_t>(length));
+    done(failure_);
+  });
+}
+
+void MemoryDisk::Unmap(uint64_t offset, uint64_t length, Done done) {
+  Run([this, offset, length, done = std::move(done)] {
+    if (!failure_.ok()) return done(failure_);
+    const uint64_t end = offset + length;
+    const uint64_t first = (offset + block_bytes_ - 1) / block_bytes_;
+    const uint64_t last = end / block_bytes_;
+    if (first > last) {
+      CopyIn(offset, std::vector<uint8_t>(length));
+    } else {
+      const uint64_t from = std::min(end, first * block_bytes_);
+      CopyIn(offset, std::vector<uint8_t>(from - offset));
+      blocks_.erase(blocks_.lower_bound(first), blocks_.lower_bound(last));
+      CopyIn(last * block_bytes_, std::vector<uint8_t>(end - last * block_bytes_));
+    }
+    done(Status::Ok());
+  });
+}
+
+void MemoryDisk::CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                                 std::span<const uint8_t> desired,
+                                 std::function<void(Result<bool>)> done) {
+  Run([this, offset, expected, desired, done = std::move(done)] {
+    if (!failure_.ok()) return done(failure_);
+    std::vector<uint8_t> now(expected.size());
+    CopyOut(offset, now);
+    const bool same = std::equal(now.begin(), now.end(), expected.begin());
+    if (same) CopyIn(offset, desired);
+    done(same);
+  });
+}
+
+void MemoryDisk::GetMap(uint64_t offset, uint64_t length,
+                        std::function<void(Result<std::vector<MappedRange>>)> done) {
+  Run([this, offset, length, done = std::move(done)] {
+    if (!failure_.ok()) return done(failure_);
+    std::vector<MappedRange> ranges;
+    for (uint64_t at = offset; at < offset + length;) {
+      const auto next = blocks_.lower_bound(at / block_bytes_);
+      const bool mapped = next != blocks_.end() && next->first == at / block_bytes_;
+      const uint64_t end = mapped                  ? (at / block_bytes_ + 1) * block_bytes_
+                           : next == blocks_.end() ? offset + length
+                                                   : next->first * block_bytes_;
+      const uint64_t stop = std::min(end, offset + length);
+      ranges.push_back({stop - at, mapped});
+      at = stop;
+    }
+    done(std::move(ranges));
+  });
+}
+
+void MemoryDisk::Flush(Done done) {
+  Run([this, done = std::move(done)] {
+    ++flushes_;
+    done(failure_);
+  });
+}
+
+void MemoryDisk::LoadAccess(std::function<void(Result<DiskAccess>)> done) {
+  Run([this, done = std::move(done)] {
+    if (!failure_.ok()) return done(failure_);
+    done(access_->now);
+  });
+}
+
+void MemoryDisk::ChangeAccess(uint64_t expected, std::string state, bool narrows,
+                              std::function<void(Result<uint64_t>)> done) {
+  Run([this, expected, state = std::move(state), narrows, done = std::move(done)] {
+    if (!failure_.ok()) return done(failure_);
+    if (access_->interfere) std::exchange(access_->interfere, {})();
+    if (access_->now.epoch != expected) {
+      return done(Status::FailedPrecondition("changed meanwhile"));
+    }
+    access_->now = {expected + 1, state};
+    access_->narrowed += narrows;
+    for (const auto& [disk, changed] : access_->watchers) changed();
+    done(expected + 1);
+  });
+}
+
+void MemoryDisk::WatchAccess(std::function<void()> changed) {
+  if (changed) {
+    access_->watchers[this] = std::move(changed);
+  } else {
+    access_->watchers.erase(this);
+  }
+}
+
+}  // namespace hydra::iscsi

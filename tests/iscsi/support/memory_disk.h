@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A disk in memory, for tests of the layers above it. Operations end at once, or, once Hold() was
+// called, when Release() says so: how a test gets a command caught in mid-air.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "iscsi/disk.h"
+
+namespace hydra::iscsi {
+
+// What several paths to the same disk share of it.
+struct MemoryAccess {
+  DiskAccess now;
+  std::map<const Disk*, std::function<void()>> watchers;
+  uint64_t narrowed = 0;            // how often
+  std::function<void()> interfere;  // called once, just before a change
+};
+
+class MemoryDisk : public Disk {
+ public:
+  MemoryDisk(uint64_t bytes, std::string name, uint32_t block_bytes = 4096,
+             std::shared_ptr<MemoryAccess> access = std::make_shared<MemoryAccess>());
+
+  const DiskIdentity& identity() const override { return identity_; }
+  uint64_t size() const override { return size_; }
+  uint32_t block_bytes() const override { return block_bytes_; }
+  uint32_t atomic_bytes() const override { return 1 << 20; }
+
+  void Read(uint64_t offset, std::span<uint8_t> data, Done done) override;
+  void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override;
+  void WriteZeroes(uint64_t offset, uint64_t length, Done done) override;
+  void Unmap(uint64_t offset, uint64_t length, Done done) override;
+  void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                       std::span<const uint8_t> desired,
+                       std::function<void(Result<bool>)> done) override;
+  void GetMap(uint64_t offset, uint64_t length,
+              std::function<void(Result<std::vector<MappedRange>>)> done) override;
+  void Flush(Done done) override;
+  void WatchSize(std::function<void()> changed) override { changed_ = std::move(changed); }
+  void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
+  void ChangeAccess(uint64_t expected, std::string state, bool narrows,
+                    std::function<void(Result<uint64_t>)> done) override;
+  void WatchAccess(std::function<void()> changed) override;
+
+  // --- For tests ---
+  void Resize(uint64_t bytes);
+  void FailWith(Status status) { failure_ = std::move(status); }  // everything, until it is OK
+  void Hold() { holding_ = true; }
+  void Release();  // everything held, in order; and nothing is held any more
+  void ReleaseOne();
+  size_t held() const { return held_.size(); }
+  std::vector<uint8_t> Contents(uint64_t offset, uint64_t length);
+  uint64_t flushes() const { return flushes_; }
+  const std::shared_ptr<MemoryAccess>& access() const { return access_; }
+
+ private:
+  void Run(std::function<void()> operation);
+  void CopyIn(uint64_t offset, std::span<const uint8_t> data);
+  void CopyOut(uint64_t offset, std::span<uint8_t> data) const;
+
+  DiskIdentity identity_;
+  uint64_t size_;
+  uint32_t block_bytes_;
+  std::map<uint64_t, std::vector<uint8_t>> blocks_;  // mapped ones
+  std::function<void()> changed_;
+  Status failure_;
+  bool holding_ = false;
+  std::deque<std::function<void()>> held_;
+  uint64_t flushes_ = 0;
+  std::shared_ptr<MemoryAccess> access_;
+};
+
+}  // namespace hydra::iscsi
