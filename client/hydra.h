@@ -328,7 +328,10 @@ class Volume {
 
   VolumeStats stats() const;
 
-  // For gateways. A guard of what is known now; and this volume, with everything that is done
+  // For gateways. The same for the epoch of access rights.
+  Watch WatchAccess(std::function<void(uint64_t epoch)> changed,
+                    std::chrono::milliseconds every = std::chrono::milliseconds(1'000));
+  // A guard of what is known now; and this volume, with everything that is done
   // through the returned handle under a guard.
   Guard MakeGuard(uint64_t epoch) const;
   Volume Under(Guard guard) const;

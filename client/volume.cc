@@ -34,6 +34,7 @@ VolumeState::VolumeState(std::shared_ptr<Runtime> runtime_in, const CatalogueVie
       layout(volume.block_bytes, static_cast<uint32_t>(volume.shards.size())),
       groups(volume.shards),
       bytes(volume.bytes),
+      epoch(volume.epoch),
       commits_(std::make_unique<std::atomic<uint64_t>[]>(groups.size())) {}
 
 Status VolumeState::Update() {
@@ -43,6 +44,7 @@ Status VolumeState::Update() {
     return Status::NotFound(fmt::format("volume '{}' was deleted", name));
   }
   bytes = found->second.bytes;
+  epoch = found->second.epoch;
   return Status::Ok();
 }
 
@@ -196,10 +198,14 @@ Result<uint64_t> Volume::Refresh() {
 
 struct Volume::Watch::State {
   std::shared_ptr<VolumeState> volume;
+  std::atomic<uint64_t> VolumeState::*what = nullptr;
   std::function<void(uint64_t)> changed;
   milliseconds every{};
   uint64_t last = 0;
 
+  static std::shared_ptr<State> Start(std::shared_ptr<VolumeState> volume,
+                                      std::atomic<uint64_t> VolumeState::*what,
+                                      std::function<void(uint64_t)> changed, milliseconds every);
   static void Next(const std::weak_ptr<State>& weak) {
     const auto state = weak.lock();
     if (!state || state->volume->runtime->closed) return;
@@ -212,9 +218,9 @@ struct Volume::Watch::State {
   static void Look(const std::weak_ptr<State>& weak) {
     const auto state = weak.lock();
     if (!state) return;
-    if (state->volume->Update().ok() && state->volume->bytes != state->last) {
-      state->last = state->volume->bytes;
-      state->changed(state->last);
+    if (state->volume->Update().ok()) {
+      const uint64_t now = (*state->volume).*(state->what);
+      if (std::exchange(state->last, now) != now) state->changed(now);
     }
     Next(weak);
   }
@@ -225,15 +231,26 @@ Volume::Watch::Watch(Watch&&) noexcept = default;
 Volume::Watch& Volume::Watch::operator=(Watch&&) noexcept = default;
 Volume::Watch::~Watch() = default;
 
-Volume::Watch Volume::WatchSize(std::function<void(uint64_t)> changed, milliseconds every) {
+std::shared_ptr<Volume::Watch::State> Volume::Watch::State::Start(
+    std::shared_ptr<VolumeState> volume, std::atomic<uint64_t> VolumeState::*what,
+    std::function<void(uint64_t)> changed, milliseconds every) {
   auto state = std::make_shared<Watch::State>();
-  state->volume = impl_->state;
+  state->volume = std::move(volume);
+  state->what = what;
   state->changed = std::move(changed);
   state->every = std::max(every, milliseconds(10));
-  state->last = impl_->state->bytes;
+  state->last = (*state->volume).*what;
   const std::weak_ptr<Watch::State> weak = state;
-  impl_->state->runtime->Post([weak] { Watch::State::Next(weak); });
-  return Watch(std::move(state));
+  state->volume->runtime->Post([weak] { Next(weak); });
+  return state;
+}
+
+Volume::Watch Volume::WatchSize(std::function<void(uint64_t)> changed, milliseconds every) {
+  return Watch(Watch::State::Start(impl_->state, &VolumeState::bytes, std::move(changed), every));
+}
+
+Volume::Watch Volume::WatchAccess(std::function<void(uint64_t)> changed, milliseconds every) {
+  return Watch(Watch::State::Start(impl_->state, &VolumeState::epoch, std::move(changed), every));
 }
 
 // --- Operations ---------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ struct VolumeState : std::enable_shared_from_this<VolumeState> {
   const Layout layout;
   const std::vector<GroupId> groups;
   std::atomic<uint64_t> bytes;
+  std::atomic<uint64_t> epoch;  // of access rights
 
   std::atomic<uint64_t> reads{0};
   std::atomic<uint64_t> writes{0};

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,16 +45,13 @@ struct DiskAccess {
 //   kCorruption    the data is lost
 //   kOutOfRange    the disk is smaller than it was
 //   kNotFound      there is no such disk any more
-class Disk {
+//   kStale         someone changed the same blocks since the command arrived; nothing happened
+//   kFenced        access was changed since then; nothing happened
+class DiskIo {
  public:
   using Done = std::function<void(Status)>;
 
-  virtual ~Disk() = default;
-
-  virtual const DiskIdentity& identity() const = 0;
-  virtual uint64_t size() const = 0;
-  virtual uint32_t block_bytes() const = 0;   // what is written without being read first
-  virtual uint32_t atomic_bytes() const = 0;  // no atomic operation crosses a multiple of this
+  virtual ~DiskIo() = default;
 
   virtual void Read(uint64_t offset, std::span<uint8_t> data, Done done) = 0;
   virtual void Write(uint64_t offset, std::span<const uint8_t> data, Done done) = 0;
@@ -66,6 +64,20 @@ class Disk {
   virtual void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
                                std::span<const uint8_t> desired,
                                std::function<void(Result<bool>)> done) = 0;
+};
+
+class Disk : public DiskIo {
+ public:
+  virtual const DiskIdentity& identity() const = 0;
+  virtual uint64_t size() const = 0;
+  virtual uint32_t block_bytes() const = 0;   // what is written without being read first
+  virtual uint32_t atomic_bytes() const = 0;  // no atomic operation crosses a multiple of this
+
+  // The disk for a command that arrives now and is checked against access of that epoch. The same
+  // blocks may be changed through other paths meanwhile, also by the same initiator, if it has
+  // given up this one: then the command comes too late, and fails with kStale or kFenced.
+  virtual std::shared_ptr<DiskIo> Arrive(uint64_t epoch) = 0;
+
   // What the range consists of, from its beginning; may cover less of it, but something.
   virtual void GetMap(uint64_t offset, uint64_t length,
                       std::function<void(Result<std::vector<MappedRange>>)> done) = 0;
@@ -82,6 +94,8 @@ class Disk {
   // it ends only when nothing that was begun under an older epoch can change the disk any more.
   virtual void ChangeAccess(uint64_t expected, std::string state, bool narrows,
                             std::function<void(Result<uint64_t>)> done) = 0;
+  // Ends when nothing that was begun under an older epoch can change the disk any more.
+  virtual void Fence(uint64_t epoch, Done done) = 0;
   // Called when the epoch has changed, soon after. One at a time; empty to stop.
   virtual void WatchAccess(std::function<void()> changed) = 0;
 };

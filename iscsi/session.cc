@@ -77,6 +77,7 @@ void Session::Closed() {
   if (environment_.metrics) environment_.metrics->sessions->Add(-1);
   if (environment_.unit) environment_.unit->Leave(&nexus_);
   held_.clear();
+  AnswerAsks([](uint32_t, const Ask&) { return true; }, false);
   // Those that run keep this alive until they end.
   const std::shared_ptr<Session> self = shared_from_this();
   AbortTasks([self] {
@@ -161,6 +162,13 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
   command.unit = environment_.unit.get();
   command.nexus = &nexus_;
   command.memory = environment_.memory.get();
+  if (command.unit != nullptr) {
+    command.epoch = command.unit->epoch();
+    command.arrived = command.unit->disk()->Arrive(command.epoch);
+    command.still_waits = [this, weak = std::weak_ptr<ScsiTask>(task)](auto done) {
+      AskWhetherItWaits(weak, std::move(done));
+    };
+  }
   command.lun = header.lun();
   command.expected_out = task->writes ? task->expected : 0;
   command.expected_in = task->reads ? task->expected : 0;

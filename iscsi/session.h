@@ -137,6 +137,12 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
     std::vector<std::function<void()>> when_ended;
   };
   using TaskPtr = std::shared_ptr<ScsiTask>;
+  // Whether the initiator still waits for a task; a NOP asks.
+  struct Ask {
+    std::weak_ptr<ScsiTask> task;
+    Nanos since = 0;
+    std::function<void(bool)> done;
+  };
   // A request that waits for its turn.
   struct Held {
     TaskPtr task;
@@ -180,6 +186,9 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
 
   // --- session_manage.cc: everything that is not a SCSI command ---
   void HandleNop(const Header& header, std::vector<uint8_t> data);
+  void AskWhetherItWaits(const std::weak_ptr<ScsiTask>& task, std::function<void(bool)> done);
+  void AnswerAsks(const std::function<bool(uint32_t tag, const Ask& ask)>& which, bool waits);
+  uint32_t SendPing();
   void HandleText(const Header& header, const std::vector<uint8_t>& data);
   void SendText(const Header& request);
   void HandleLogout(const Header& header);
@@ -200,6 +209,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   uint32_t expected_sn_;           // ExpCmdSN
   uint32_t max_sn_;                // MaxCmdSN
   std::map<uint32_t, Held> held_;  // by CmdSN, which are ahead of their turn
+  std::map<uint32_t, Ask> asks_;   // by tag of the NOP that asks whether a command is waited for
   std::unordered_map<uint32_t, TaskPtr> tasks_;
   std::list<TaskPtr> queue_;  // delivered and not ended, in order
   size_t ordered_ = 0;        // of those

@@ -35,7 +35,9 @@ constexpr uint8_t kAsyncLogout = 1;  // event: the target asks for a logout
 
 void Session::HandleNop(const Header& header, std::vector<uint8_t> data) {
   // An answer to our own, which needs none.
-  if (header.task_tag() == kNoTag) return;
+  if (header.task_tag() == kNoTag) {
+    return AnswerAsks([&](uint32_t tag, const Ask&) { return tag == header.transfer_tag(); }, true);
+  }
   Header answer(Opcode::kNopIn);
   answer.set_lun(header.lun());
   answer.set_task_tag(header.task_tag());
@@ -50,15 +52,48 @@ void Session::Tick(Nanos now) {
   if (pinged_ != 0 && now - pinged_ >= kPingTimeout) {
     return output_->Close("the initiator does not answer");
   }
+  for (const auto& [tag, ask] : asks_) {
+    if (now - ask.since >= kPingTimeout) return output_->Close("the initiator answers no NOP");
+  }
   if (pinged_ != 0 || now - heard_ < kPingAfter) return;
   pinged_ = now;
+  SendPing();
+}
+
+// Its tag, which the answer brings back.
+uint32_t Session::SendPing() {
+  const uint32_t tag = next_tag_++;
+  if (next_tag_ == kNoTag) next_tag_ = 1;
   OutPdu ping;
   ping.header = Header(Opcode::kNopIn);
   ping.header.set_task_tag(kNoTag);
-  ping.header.set_transfer_tag(next_tag_++);
-  if (next_tag_ == kNoTag) next_tag_ = 1;
+  ping.header.set_transfer_tag(tag);
   PutCounters(&ping.header, false);
   output_->Send(std::move(ping));
+  return tag;
+}
+
+// An initiator that answers on this connection has not given it up, and so waits for every command
+// that it has not aborted.
+void Session::AskWhetherItWaits(const std::weak_ptr<ScsiTask>& weak,
+                                std::function<void(bool)> done) {
+  const TaskPtr task = weak.lock();
+  if (closed_ || task == nullptr || task->aborted) return done(false);
+  const uint32_t tag = SendPing();
+  asks_[tag] = {weak, now_, std::move(done)};
+}
+
+void Session::AnswerAsks(const std::function<bool(uint32_t, const Ask&)>& which, bool waits) {
+  std::vector<std::function<void(bool)>> calls;
+  for (auto it = asks_.begin(); it != asks_.end();) {
+    if (!which(it->first, it->second)) {
+      ++it;
+      continue;
+    }
+    calls.push_back(std::move(it->second.done));
+    it = asks_.erase(it);
+  }
+  for (const auto& call : calls) call(waits);
 }
 
 // Figure 11.12: event at 36, parameters at 38, 40, 42.

@@ -96,6 +96,7 @@ void Session::AbortTask(const TaskPtr& task, std::function<void()> done) {
     return done();
   }
   task->when_ended.push_back(std::move(done));
+  AnswerAsks([&](uint32_t, const Ask& ask) { return ask.task.lock() == task; }, false);
 }
 
 void Session::AbortTasks(std::function<void()> done) {

@@ -52,27 +52,34 @@ DiskIdentity IdentityOf(const Uuid& cluster, uint32_t volume, const std::string&
 }
 
 VolumeDisk::VolumeDisk(asio::io_context* io, Volume volume, DiskIdentity identity)
-    : io_(io), volume_(std::move(volume)), identity_(std::move(identity)) {}
+    : io_(io), volume_(volume), identity_(std::move(identity)), plain_(io, std::move(volume)) {}
 
-VolumeDisk::~VolumeDisk() { WatchSize({}); }
+VolumeDisk::~VolumeDisk() {
+  WatchSize({});
+  WatchAccess({});
+}
+
+std::shared_ptr<DiskIo> VolumeDisk::Arrive(uint64_t epoch) {
+  return std::make_shared<VolumeIo>(io_, volume_.Under(volume_.MakeGuard(epoch)));
+}
 
 uint32_t VolumeDisk::atomic_bytes() const { return kExtentBytes; }
 
-void VolumeDisk::Read(uint64_t offset, std::span<uint8_t> data, Done done) {
+void VolumeIo::Read(uint64_t offset, std::span<uint8_t> data, Done done) {
   volume_.AsyncRead(offset, data, asio::bind_executor(io_->get_executor(), std::move(done)));
 }
 
-void VolumeDisk::Write(uint64_t offset, std::span<const uint8_t> data, Done done) {
+void VolumeIo::Write(uint64_t offset, std::span<const uint8_t> data, Done done) {
   volume_.AsyncWrite(offset, data, asio::bind_executor(io_->get_executor(), std::move(done)));
 }
 
-void VolumeDisk::WriteZeroes(uint64_t offset, uint64_t length, Done done) {
+void VolumeIo::WriteZeroes(uint64_t offset, uint64_t length, Done done) {
   volume_.AsyncWriteZeroes(offset, length,
                            asio::bind_executor(io_->get_executor(), std::move(done)));
 }
 
 // Whole blocks are given back; of those at the ends, what was asked for becomes zero.
-void VolumeDisk::Unmap(uint64_t offset, uint64_t length, Done done) {
+void VolumeIo::Unmap(uint64_t offset, uint64_t length, Done done) {
   const uint64_t block = volume_.block_bytes();
   const uint64_t end = offset + length;
   const uint64_t first = (offset + block - 1) / block * block;
@@ -88,9 +95,9 @@ void VolumeDisk::Unmap(uint64_t offset, uint64_t length, Done done) {
   if (last < end) volume_.AsyncWriteZeroes(last, end - last, part());
 }
 
-void VolumeDisk::CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
-                                 std::span<const uint8_t> desired,
-                                 std::function<void(Result<bool>)> done) {
+void VolumeIo::CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                               std::span<const uint8_t> desired,
+                               std::function<void(Result<bool>)> done) {
   volume_.AsyncCompareAndWrite(offset, expected, desired,
                                asio::bind_executor(io_->get_executor(), std::move(done)));
 }
@@ -132,25 +139,44 @@ void VolumeDisk::GetMap(uint64_t offset, uint64_t length,
   Start<Result<std::vector<MappedRange>>>(Scan(offset, length), std::move(done));
 }
 
-void VolumeDisk::WatchSize(std::function<void()> changed) {
-  watch_.reset();
-  if (changed_) *changed_ = {};
-  if (!changed) return;
-  changed_ = std::make_shared<std::function<void()>>(std::move(changed));
-  watch_ = volume_.WatchSize([io = io_, call = changed_](uint64_t) {
+// Calls of the library's thread, brought to this one.
+std::function<void(uint64_t)> VolumeDisk::Begin(std::function<void()> changed, Watching* watching) {
+  watching->watch.reset();
+  if (watching->call) *watching->call = {};
+  if (!changed) return {};
+  watching->call = std::make_shared<std::function<void()>>(std::move(changed));
+  return [io = io_, call = watching->call](uint64_t) {
     asio::post(*io, [call] {
       if (*call) (*call)();
     });
-  });
+  };
 }
 
-void VolumeDisk::LoadAccess(std::function<void(Result<DiskAccess>)> done) { done(access_); }
+void VolumeDisk::WatchSize(std::function<void()> changed) {
+  if (auto call = Begin(std::move(changed), &size_)) size_.watch = volume_.WatchSize(call);
+}
 
+void VolumeDisk::WatchAccess(std::function<void()> changed) {
+  if (auto call = Begin(std::move(changed), &access_)) access_.watch = volume_.WatchAccess(call);
+}
+
+void VolumeDisk::LoadAccess(std::function<void(Result<DiskAccess>)> done) {
+  volume_.AsyncGetAccess(asio::bind_executor(
+      io_->get_executor(), [done = std::move(done)](const Result<VolumeAccess>& access) {
+        if (!access.ok()) return done(access.status());
+        done(DiskAccess{access->epoch, access->reservations});
+      }));
+}
+
+void VolumeDisk::Fence(uint64_t epoch, Done done) {
+  volume_.AsyncFence(epoch, asio::bind_executor(io_->get_executor(), std::move(done)));
+}
+
+// Whether it narrows or not, every shard is fenced: a change is rare.
 void VolumeDisk::ChangeAccess(uint64_t expected, std::string state, bool,
                               std::function<void(Result<uint64_t>)> done) {
-  if (access_.epoch != expected) return done(Status::FailedPrecondition("changed meanwhile"));
-  access_ = {expected + 1, std::move(state)};
-  done(access_.epoch);
+  volume_.AsyncChangeAccess(expected, std::move(state),
+                            asio::bind_executor(io_->get_executor(), std::move(done)));
 }
 
 }  // namespace hydra::iscsi

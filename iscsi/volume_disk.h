@@ -17,6 +17,25 @@ namespace hydra::iscsi {
 // The same for the same volume on every node.
 DiskIdentity IdentityOf(const Uuid& cluster, uint32_t volume, const std::string& name);
 
+// The volume's data, under a guard or not. Used on the thread of the io_context, where operations
+// end.
+class VolumeIo : public DiskIo {
+ public:
+  VolumeIo(boost::asio::io_context* io, Volume volume) : io_(io), volume_(std::move(volume)) {}
+
+  void Read(uint64_t offset, std::span<uint8_t> data, Done done) override;
+  void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override;
+  void WriteZeroes(uint64_t offset, uint64_t length, Done done) override;
+  void Unmap(uint64_t offset, uint64_t length, Done done) override;
+  void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                       std::span<const uint8_t> desired,
+                       std::function<void(Result<bool>)> done) override;
+
+ private:
+  boost::asio::io_context* io_;
+  Volume volume_;
+};
+
 // Used on the thread of its io_context, where its operations end.
 class VolumeDisk : public Disk {
  public:
@@ -28,13 +47,24 @@ class VolumeDisk : public Disk {
   uint32_t block_bytes() const override { return volume_.block_bytes(); }
   uint32_t atomic_bytes() const override;
 
-  void Read(uint64_t offset, std::span<uint8_t> data, Done done) override;
-  void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override;
-  void WriteZeroes(uint64_t offset, uint64_t length, Done done) override;
-  void Unmap(uint64_t offset, uint64_t length, Done done) override;
+  std::shared_ptr<DiskIo> Arrive(uint64_t epoch) override;
+  void Read(uint64_t offset, std::span<uint8_t> data, Done done) override {
+    plain_.Read(offset, data, std::move(done));
+  }
+  void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override {
+    plain_.Write(offset, data, std::move(done));
+  }
+  void WriteZeroes(uint64_t offset, uint64_t length, Done done) override {
+    plain_.WriteZeroes(offset, length, std::move(done));
+  }
+  void Unmap(uint64_t offset, uint64_t length, Done done) override {
+    plain_.Unmap(offset, length, std::move(done));
+  }
   void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
                        std::span<const uint8_t> desired,
-                       std::function<void(Result<bool>)> done) override;
+                       std::function<void(Result<bool>)> done) override {
+    plain_.CompareAndWrite(offset, expected, desired, std::move(done));
+  }
   void GetMap(uint64_t offset, uint64_t length,
               std::function<void(Result<std::vector<MappedRange>>)> done) override;
   void Flush(Done done) override;
@@ -42,19 +72,25 @@ class VolumeDisk : public Disk {
   void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
   void ChangeAccess(uint64_t expected, std::string state, bool narrows,
                     std::function<void(Result<uint64_t>)> done) override;
-  // Nobody else changes it.
-  void WatchAccess(std::function<void()>) override {}
+  void Fence(uint64_t epoch, Done done) override;
+  void WatchAccess(std::function<void()> changed) override;
 
  private:
+  struct Watching;
   Task<Result<std::vector<MappedRange>>> Scan(uint64_t offset, uint64_t length);
+  std::function<void(uint64_t)> Begin(std::function<void()> changed, Watching* watching);
 
   boost::asio::io_context* io_;
   Volume volume_;
   DiskIdentity identity_;
+  VolumeIo plain_;
   // Shared with the watch, which may call once more when it is gone.
-  std::shared_ptr<std::function<void()>> changed_;
-  std::optional<Volume::Watch> watch_;
-  DiskAccess access_;  // of this process alone
+  struct Watching {
+    std::shared_ptr<std::function<void()>> call;
+    std::optional<Volume::Watch> watch;
+  };
+  Watching size_;
+  Watching access_;
 };
 
 }  // namespace hydra::iscsi

@@ -50,6 +50,12 @@ Response DiskFailure(const hydra::Status& status, uint64_t lba) {
       return Response::Check(SenseKey::kDataProtect, Asc::kSpaceAllocationFailed);
     case Code::kBusy: return Response::Status(ScsiStatus::kTaskSetFull);
     case Code::kUnavailable: return Response::Check(SenseKey::kNotReady, Asc::kBecomingReady);
+    case Code::kStale:
+    case Code::kFenced: {
+      Response response = Response::Check(SenseKey::kAbortedCommand, Asc::kCommunicationFailure);
+      response.overtaken = true;
+      return response;
+    }
     case Code::kAborted:
       return Response::Check(SenseKey::kAbortedCommand, Asc::kCommunicationFailure);
     case Code::kNotFound:
@@ -64,14 +70,16 @@ Response DiskFailure(const hydra::Status& status, uint64_t lba) {
   }
 }
 
+DiskIo* Command::disk() const { return arrived ? arrived.get() : unit->disk(); }
+
 Await<hydra::Status> ReadDisk(Command& command, uint64_t offset, std::span<uint8_t> data) {
-  Disk* disk = command.unit->disk();
+  DiskIo* disk = command.disk();
   return Await<hydra::Status>(
       [disk, offset, data](auto done) { disk->Read(offset, data, std::move(done)); });
 }
 
 Await<hydra::Status> WriteDisk(Command& command, uint64_t offset, std::span<const uint8_t> data) {
-  Disk* disk = command.unit->disk();
+  DiskIo* disk = command.disk();
   return Await<hydra::Status>(
       [disk, offset, data](auto done) { disk->Write(offset, data, std::move(done)); });
 }

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,7 @@
 
 namespace hydra::iscsi {
 
+class DiskIo;
 class LogicalUnit;
 struct Nexus;
 
@@ -38,8 +41,14 @@ struct Command {
   uint32_t expected_in = 0;
   uint64_t lun = 0;
   BufferPool* memory = nullptr;  // for what is read
+  // The disk as it was when the command arrived (Disk::Arrive); null: as it is.
+  std::shared_ptr<DiskIo> arrived;
+  uint64_t epoch = 0;  // of access to the disk, as it was then
+  // Asks the initiator whether it still waits for this command. Null: it does.
+  std::function<void(std::function<void(bool)> done)> still_waits;
 
   uint8_t opcode() const { return cdb[0]; }
+  DiskIo* disk() const;
 };
 
 struct Response {
@@ -55,6 +64,9 @@ struct Response {
   // expected. Of data for the initiator that is what there is of it, unless it says otherwise.
   uint64_t wanted = 0;
   bool wanted_known = false;
+
+  // Others changed the same blocks, or access to them, since the command arrived: nothing happened.
+  bool overtaken = false;
 
   static Response Good() { return {}; }
   static Response Check(SenseKey key, Asc asc);
@@ -102,7 +114,9 @@ const CommandRow* FindCommand(uint8_t opcode, int service_action, bool* known);
 // Which service action a CDB names; -1 if its operation code has none.
 int ServiceActionOf(const std::array<uint8_t, 32>& cdb);
 
-// All of a command: unit attentions, reservations, protection, its CDB, its work.
+// All of a command: unit attentions, reservations, protection, its CDB, its work. One that was
+// overtaken is carried out anew, as if it had arrived just now, if the initiator still waits for
+// it.
 Task<Response> Execute(Command& command);
 
 }  // namespace hydra::iscsi

@@ -134,6 +134,8 @@ Task<hydra::Status> CopySegment(Command& command, Segment segment) {
     const uint64_t now = std::min(bytes - done, kStepBytes);
     const uint64_t at = backwards ? bytes - done - now : done;
     const std::span<uint8_t> data = buffer->span().first(static_cast<size_t>(now));
+    // Steps and segments may share blocks; they arrive one after the other.
+    if (!co_await Renew(command)) co_return hydra::Status::Aborted("nobody waits for it");
     const hydra::Status read = co_await ReadDisk(command, segment.from * block + at, data);
     if (!read.ok()) co_return read;
     const hydra::Status written = co_await WriteDisk(command, segment.to * block + at, data);
@@ -158,7 +160,9 @@ Task<Response> ExtendedCopy(Command& command) {
     }
     const hydra::Status status = co_await CopySegment(command, segment);
     if (!status.ok()) {
+      // Not to be repeated: what it was to read may be overwritten by now, by itself.
       response = DiskFailure(status, segment.to);
+      response.overtaken = false;
       break;
     }
     ++copied;

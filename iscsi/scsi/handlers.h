@@ -37,6 +37,10 @@ Result<Buffer> Memory(Command& command, uint64_t bytes);
 Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,
                                            std::span<const uint8_t> expected);
 
+// --- table.cc ---
+// From now on the command counts as one that arrived now. False: nobody waits for it any more.
+Task<bool> Renew(Command& command);
+
 // --- inquiry.cc ---
 Response Inquiry(Command& command);
 

@@ -21,13 +21,13 @@ bool IsZero(std::span<const uint8_t> data) {
 }
 
 Await<hydra::Status> UnmapDisk(Command& command, uint64_t offset, uint64_t length) {
-  Disk* disk = command.unit->disk();
+  DiskIo* disk = command.disk();
   return Await<hydra::Status>(
       [disk, offset, length](auto done) { disk->Unmap(offset, length, std::move(done)); });
 }
 
 Await<hydra::Status> ZeroDisk(Command& command, uint64_t offset, uint64_t length) {
-  Disk* disk = command.unit->disk();
+  DiskIo* disk = command.disk();
   return Await<hydra::Status>(
       [disk, offset, length](auto done) { disk->WriteZeroes(offset, length, std::move(done)); });
 }
@@ -129,7 +129,14 @@ Task<Response> Unmap(Command& command) {
   }
   if (total > LogicalUnit::kMaxUnmapBlocks) co_return Response::BadParameter(8);
   const std::vector<BlockRange> merged = Merge(std::move(wanted));
+  const uint32_t physical = command.unit->disk()->block_bytes();
+  uint64_t changed = 0;  // blocks of the disk before this one
   for (const BlockRange& range : merged) {
+    // What this command itself has changed of a block is no reason to come too late for the rest.
+    if (range.offset(block) / physical < changed && !co_await Renew(command)) {
+      co_return Response::Status(ScsiStatus::kTaskAborted);
+    }
+    changed = (range.offset(block) + range.bytes(block) + physical - 1) / physical;
     const hydra::Status done = co_await UnmapDisk(command, range.offset(block), range.bytes(block));
     if (!done.ok()) co_return DiskFailure(done, range.lba);
   }

@@ -174,7 +174,12 @@ Task<Response> PersistentReserveOut(Command& command) {
   LogicalUnit* unit = command.unit;
   Reservations::Outcome outcome;
   const auto act = [&](SharedState* shared) {
-    outcome = Act(command, &shared->reservations);
+    // What others did since the command arrived may be the initiator's own, on another path.
+    if (command.arrived && command.epoch != unit->epoch()) {
+      outcome = Refused(DiskFailure(hydra::Status::Fenced("access was changed"), 0));
+    } else {
+      outcome = Act(command, &shared->reservations);
+    }
     return outcome.response.good();
   };
   Task<hydra::Status> change = unit->ChangeShared(act);

@@ -13,6 +13,7 @@ namespace {
 using Usage = std::vector<uint8_t>;
 
 constexpr uint8_t kTestUnitReady = 0x00;
+constexpr int kMaxAttempts = 100;  // of a command that others overtake
 constexpr uint8_t kRequestSense = 0x03;
 constexpr uint8_t kInquiry = 0x12;
 constexpr uint8_t kReportLuns = 0xa0;
@@ -274,9 +275,27 @@ Task<Response> Execute(Command& command) {
         co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
     if (!refreshed.ok()) co_return DiskFailure(refreshed, 0);
   }
-  if (auto refused = Before(command, *row)) co_return *refused;
-  if (row->now != nullptr) co_return row->now(command);
-  co_return co_await row->later(command);
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    if (auto refused = Before(command, *row)) co_return *refused;
+    if (row->now != nullptr) co_return row->now(command);
+    Response response = co_await row->later(command);
+    if (!response.overtaken) co_return response;
+    if (!co_await Renew(command)) co_return Response::Status(ScsiStatus::kTaskAborted);
+  }
+  co_return Response::Status(ScsiStatus::kTaskSetFull);
+}
+
+// In this order: whoever still waits after what is known now was taken has not gone on elsewhere
+// before that.
+Task<bool> Renew(Command& command) {
+  LogicalUnit* unit = command.unit;
+  const hydra::Status refreshed =
+      co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
+  if (!refreshed.ok()) co_return false;
+  command.epoch = unit->epoch();
+  command.arrived = unit->disk()->Arrive(command.epoch);
+  if (!command.still_waits) co_return true;
+  co_return co_await Await<bool>([&](auto done) { command.still_waits(std::move(done)); });
 }
 
 // --- Response ---

@@ -119,7 +119,16 @@ Task<hydra::Status> LogicalUnit::ChangeShared(std::function<bool(SharedState*)> 
     const hydra::Status taken = now.ok() ? TakeShared(*now) : now.status();
     if (!taken.ok()) co_return taken;
     SharedState next = shared_;
-    if (!change(&next) || next == shared_) co_return hydra::Status::Ok();
+    if (!change(&next)) co_return hydra::Status::Ok();
+    if (next == shared_) {
+      // Whoever made it so may have died before it was true everywhere.
+      if (fenced_ == epoch_) co_return hydra::Status::Ok();
+      const uint64_t epoch = epoch_;
+      const hydra::Status fenced = co_await Await<hydra::Status>(
+          [this, epoch](auto done) { disk_->Fence(epoch, std::move(done)); });
+      if (fenced.ok()) fenced_ = epoch;
+      co_return fenced;
+    }
     const std::string bytes = next.Encode();
     const bool narrows = next.Narrows(shared_);
     // By pointer: GCC 12 destroys twice what a closure in such an expression owns.
@@ -130,7 +139,7 @@ Task<hydra::Status> LogicalUnit::ChangeShared(std::function<bool(SharedState*)> 
     if (changed.status().code() == Code::kFailedPrecondition) continue;
     if (!changed.ok()) co_return changed.status();
     HYDRA_CHECK(*changed > epoch_);
-    epoch_ = *changed;
+    epoch_ = fenced_ = *changed;
     shared_ = std::move(next);
     co_return hydra::Status::Ok();
   }

@@ -135,6 +135,7 @@ class LogicalUnit {
   std::set<Nexus*> nexuses_;
   SharedState shared_;
   uint64_t epoch_ = 0;
+  uint64_t fenced_ = 0;  // the epoch before which nothing can happen any more, as far as known
   bool changing_ = false;
   std::deque<std::function<void(bool)>> turns_;  // of those who wait to change or refresh it
   Nexus* reserved_by_ = nullptr;

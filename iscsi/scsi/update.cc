@@ -16,7 +16,7 @@ constexpr int kOrAttempts = 1000;
 Await<Result<bool>> CompareAndWriteDisk(Command& command, uint64_t offset,
                                         std::span<const uint8_t> expected,
                                         std::span<const uint8_t> desired) {
-  Disk* disk = command.unit->disk();
+  DiskIo* disk = command.disk();
   return Await<Result<bool>>([disk, offset, expected, desired](auto done) {
     disk->CompareAndWrite(offset, expected, desired, std::move(done));
   });

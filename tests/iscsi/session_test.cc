@@ -395,6 +395,69 @@ TEST_F(SessionTest, PingsAreAnsweredAndSent) {
   EXPECT_FALSE(closed_.empty());
 }
 
+// --- Commands that others overtake ---
+
+class OvertakenTest : public SessionTest {
+ protected:
+  // A write that comes too late; the tag of the NOP that asks whether it is still waited for.
+  uint32_t WriteTooLate() {
+    Open();
+    disk_->Overtake(1);
+    EXPECT_OK(Give(Write(7, 16, 1), Bytes(512, 0xab)));
+    EXPECT_EQ(sent_.size(), 1u);
+    const OutPdu ping = Next();
+    EXPECT_EQ(ping.header.opcode(), Opcode::kNopIn);
+    EXPECT_EQ(ping.header.task_tag(), kNoTag);
+    EXPECT_NE(ping.header.transfer_tag(), kNoTag);
+    return ping.header.transfer_tag();
+  }
+  Header AnswerTo(uint32_t tag) {
+    Header header(Opcode::kNopOut);
+    header.bytes[0] |= 0x40;
+    header.bytes[1] = 0x80;
+    header.set_task_tag(kNoTag);
+    header.set_transfer_tag(tag);
+    header.SetField32(24, next_sn_);
+    return header;
+  }
+  bool Written() { return disk_->Contents(16 * 512, 512) == Bytes(512, 0xab); }
+};
+
+TEST_F(OvertakenTest, AWriteIsDoneAnewWhenTheInitiatorStillWaits) {
+  const uint32_t tag = WriteTooLate();
+  EXPECT_FALSE(Written());
+  ASSERT_OK(Give(AnswerTo(tag + 1)));  // to something else
+  EXPECT_FALSE(Written());
+  ASSERT_OK(Give(AnswerTo(tag)));
+  ExpectStatus(7, ScsiStatus::kGood);
+  EXPECT_TRUE(Written());
+}
+
+TEST_F(OvertakenTest, AWriteThatIsAbortedMeanwhileIsNeverDone) {
+  const uint32_t tag = WriteTooLate();
+  ASSERT_OK(Give(TaskRequest(1, 7, next_sn_ - 1)));
+  EXPECT_EQ(Next().header.opcode(), Opcode::kTaskResponse);
+  ASSERT_OK(Give(AnswerTo(tag)));
+  EXPECT_TRUE(sent_.empty());
+  EXPECT_FALSE(Written());
+}
+
+TEST_F(OvertakenTest, AWriteOnAConnectionThatIsGoneIsNeverDone) {
+  WriteTooLate();
+  bool drained = false;
+  session_->OnDrained([&] { drained = true; });
+  session_->Closed();
+  EXPECT_TRUE(drained);
+  EXPECT_FALSE(Written());
+}
+
+TEST_F(OvertakenTest, WhoDoesNotSayThatItWaitsIsGivenUp) {
+  WriteTooLate();
+  session_->Tick(Session::kPingTimeout);
+  EXPECT_NE(closed_, "");
+  EXPECT_FALSE(Written());
+}
+
 TEST_F(SessionTest, LogoutWaitsForCommands) {
   Open();
   disk_->Hold();

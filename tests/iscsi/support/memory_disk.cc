@@ -76,6 +76,50 @@ std::vector<uint8_t> MemoryDisk::Contents(uint64_t offset, uint64_t length) {
   return data;
 }
 
+// What a command sees that arrived at some epoch.
+class MemoryDisk::Arrived : public DiskIo {
+ public:
+  Arrived(MemoryDisk* disk, uint64_t epoch) : disk_(disk), epoch_(epoch) {}
+
+  void Read(uint64_t offset, std::span<uint8_t> data, Done done) override {
+    if (epoch_ != disk_->access_->now.epoch) return done(Status::Fenced("access was changed"));
+    disk_->Read(offset, data, std::move(done));
+  }
+  void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override {
+    if (Status late = Late(); !late.ok()) return done(late);
+    disk_->Write(offset, data, std::move(done));
+  }
+  void WriteZeroes(uint64_t offset, uint64_t length, Done done) override {
+    if (Status late = Late(); !late.ok()) return done(late);
+    disk_->WriteZeroes(offset, length, std::move(done));
+  }
+  void Unmap(uint64_t offset, uint64_t length, Done done) override {
+    if (Status late = Late(); !late.ok()) return done(late);
+    disk_->Unmap(offset, length, std::move(done));
+  }
+  void CompareAndWrite(uint64_t offset, std::span<const uint8_t> expected,
+                       std::span<const uint8_t> desired,
+                       std::function<void(Result<bool>)> done) override {
+    if (Status late = Late(); !late.ok()) return done(late);
+    disk_->CompareAndWrite(offset, expected, desired, std::move(done));
+  }
+
+ private:
+  Status Late() {
+    if (epoch_ != disk_->access_->now.epoch) return Status::Fenced("access was changed");
+    if (disk_->overtaken_ == 0) return Status::Ok();
+    --disk_->overtaken_;
+    return Status::Stale("someone was faster");
+  }
+
+  MemoryDisk* const disk_;
+  const uint64_t epoch_;
+};
+
+std::shared_ptr<DiskIo> MemoryDisk::Arrive(uint64_t epoch) {
+  return std::make_shared<Arrived>(this, epoch);
+}
+
 void MemoryDisk::Read(uint64_t offset, std::span<uint8_t> data, Done done) {
   Run([this, offset, data, done = std::move(done)] {
     if (failure_.ok()) CopyOut(offset, data);
@@ -150,6 +194,13 @@ void MemoryDisk::GetMap(uint64_t offset, uint64_t length,
 void MemoryDisk::Flush(Done done) {
   Run([this, done = std::move(done)] {
     ++flushes_;
+    done(failure_);
+  });
+}
+
+void MemoryDisk::Fence(uint64_t epoch, Done done) {
+  Run([this, epoch, done = std::move(done)] {
+    if (failure_.ok()) access_->fenced = std::max(access_->fenced, epoch);
     done(failure_);
   });
 }

@@ -21,6 +21,7 @@ struct MemoryAccess {
   DiskAccess now;
   std::map<const Disk*, std::function<void()>> watchers;
   uint64_t narrowed = 0;            // how often
+  uint64_t fenced = 0;              // up to which epoch
   std::function<void()> interfere;  // called once, just before a change
 };
 
@@ -34,6 +35,7 @@ class MemoryDisk : public Disk {
   uint32_t block_bytes() const override { return block_bytes_; }
   uint32_t atomic_bytes() const override { return 1 << 20; }
 
+  std::shared_ptr<DiskIo> Arrive(uint64_t epoch) override;
   void Read(uint64_t offset, std::span<uint8_t> data, Done done) override;
   void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override;
   void WriteZeroes(uint64_t offset, uint64_t length, Done done) override;
@@ -48,11 +50,14 @@ class MemoryDisk : public Disk {
   void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
   void ChangeAccess(uint64_t expected, std::string state, bool narrows,
                     std::function<void(Result<uint64_t>)> done) override;
+  void Fence(uint64_t epoch, Done done) override;
   void WatchAccess(std::function<void()> changed) override;
 
   // --- For tests ---
   void Resize(uint64_t bytes);
   void FailWith(Status status) { failure_ = std::move(status); }  // everything, until it is OK
+  // So many changes by commands that have arrived already fail with kStale.
+  void Overtake(unsigned changes) { overtaken_ = changes; }
   void Hold() { holding_ = true; }
   void Release();  // everything held, in order; and nothing is held any more
   void ReleaseOne();
@@ -76,6 +81,9 @@ class MemoryDisk : public Disk {
   std::deque<std::function<void()>> held_;
   uint64_t flushes_ = 0;
   std::shared_ptr<MemoryAccess> access_;
+  unsigned overtaken_ = 0;
+
+  class Arrived;
 };
 
 }  // namespace hydra::iscsi
