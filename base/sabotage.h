@@ -49,7 +49,9 @@
   X(kTrustUnsyncedMap, "trust-unsynced-map", 100, "checkpoints are not synced")                    \
   X(kApplyTwice, "apply-twice", 50, "a repeated request is executed again")                        \
   X(kForgetSessions, "forget-sessions", 50, "sessions do not survive a restart")                   \
-  X(kIgnoreSeen, "ignore-seen", 50, "a write older than what it overwrites is not refused")
+  X(kIgnoreSeen, "ignore-seen", 50, "a write older than what it overwrites is not refused")        \
+  X(kIgnoreFence, "ignore-fence", 50,                                                              \
+    "what was checked under access rights that are gone is executed")
 
 namespace hydra {
 

@@ -22,6 +22,8 @@ std::string_view CodeName(Code code) {
     case Code::kPoisoned: return "poisoned";
     case Code::kUnsupported: return "unsupported";
     case Code::kAborted: return "aborted";
+    case Code::kStale: return "stale";
+    case Code::kFenced: return "fenced";
   }
   return "unknown code";
 }

@@ -29,6 +29,8 @@ enum class Code : unsigned char {
   kPoisoned,            // an earlier write or flush failed; nothing works any more
   kUnsupported,         // a newer format or an unknown operation
   kAborted,             // given up, for example by a shutdown
+  kStale,               // something newer stands than the caller knew of
+  kFenced,              // the caller's rights were narrowed since it looked
 };
 
 // The code's name as a person reads it: "no space".
@@ -57,6 +59,8 @@ class [[nodiscard]] Status {
   static Status Poisoned(std::string m) { return {Code::kPoisoned, std::move(m)}; }
   static Status Unsupported(std::string m) { return {Code::kUnsupported, std::move(m)}; }
   static Status Aborted(std::string m) { return {Code::kAborted, std::move(m)}; }
+  static Status Stale(std::string m) { return {Code::kStale, std::move(m)}; }
+  static Status Fenced(std::string m) { return {Code::kFenced, std::move(m)}; }
 
   bool ok() const { return rep_ == nullptr; }
   Code code() const { return rep_ ? rep_->code : Code::kOk; }

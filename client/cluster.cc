@@ -221,8 +221,9 @@ void Cluster::StartCreate(const VolumeSpec& spec, internal::Callback<Status> don
          });
 }
 
-// Shrinking takes two calls: the first announces it, then what lies behind the new end is unmapped
-// in every shard, and the second changes the size. Whoever finds it half done may repeat it.
+// Shrinking takes two calls: the first announces it, then every shard is told to refuse what was
+// checked before that, what lies behind the new end is unmapped in them, and the second call
+// changes the size. Whoever finds it half done may repeat it.
 void Cluster::StartResize(const std::string& name, uint64_t bytes, bool force,
                           internal::Callback<Status> done) const {
   rpc::Request request;
@@ -240,15 +241,24 @@ void Cluster::StartResize(const std::string& name, uint64_t bytes, bool force,
       return done(Status::Aborted("another change of the size is under way: look, and decide"));
     }
     const auto volume = std::make_shared<VolumeState>(runtime, found->second);
-    const auto transfer = std::make_shared<Transfer>(volume, Transfer::Kind::kUnmap, bytes,
-                                                     found->second.bytes - bytes);
-    transfer->Start([=](const Status& unmapped) {
-      if (!unmapped.ok()) {
-        return done(unmapped.WithContext("the volume is not smaller yet; repeat the call"));
+    const uint64_t end = found->second.bytes;
+    const auto unmap = [=] {
+      const auto transfer =
+          std::make_shared<Transfer>(volume, Transfer::Kind::kUnmap, bytes, end - bytes);
+      transfer->Start([=](const Status& unmapped) {
+        if (!unmapped.ok()) {
+          return done(unmapped.WithContext("the volume is not smaller yet; repeat the call"));
+        }
+        rpc::Request second = request;
+        second.mutable_resize_volume()->set_unmapped(true);
+        Change(runtime, second, Code::kOk, nullptr, done);
+      });
+    };
+    volume->Fence(found->second.epoch, [=](const Status& fenced) {
+      if (!fenced.ok()) {
+        return done(fenced.WithContext("the volume is not smaller yet; repeat the call"));
       }
-      rpc::Request second = request;
-      second.mutable_resize_volume()->set_unmapped(true);
-      Change(runtime, second, Code::kOk, nullptr, done);
+      unmap();
     });
   });
 }

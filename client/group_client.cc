@@ -38,6 +38,7 @@ std::string Describe(const GroupOp& op) {
     case GroupRequest::Kind::kUnmap: return "the discard";
     case GroupRequest::Kind::kCompareAndWrite:
     case GroupRequest::Kind::kComparePart: return "the compare-and-write";
+    case GroupRequest::Kind::kFence: return "the fence";
   }
   return "the request";
 }
@@ -214,6 +215,11 @@ std::string GroupClient::Encode(const GroupOp& op) const {
     case GroupOp::Purpose::kIo: break;
   }
   const GroupRequest& request = op.request;
+  if (request.kind == GroupRequest::Kind::kFence) {
+    message.mutable_fence()->set_group(id_);
+    message.mutable_fence()->set_epoch(request.epoch);
+    return message.SerializeAsString();
+  }
   rpc::Io* io = message.mutable_io();
   io->set_kind(static_cast<rpc::Io::Kind>(request.kind));
   io->set_group(id_);
@@ -307,6 +313,7 @@ void GroupClient::OnAnswer(const std::shared_ptr<GroupOp>& op, uint64_t attempt,
 void GroupClient::OnReply(const std::shared_ptr<GroupOp>& op, NodeId node,
                           NodeLink::Answer* answer) {
   const Answer& reply = answer->reply;
+  op->commit = std::max(op->commit, reply.commit());
   const std::string said = reply.message().empty() ? "" : ": " + reply.message();
   switch (reply.answer()) {
     case Answer::DONE:
@@ -346,11 +353,10 @@ void GroupClient::OnReply(const std::shared_ptr<GroupOp>& op, NodeId node,
       return RetryLater(
           op, Status::Corruption(fmt::format("the copy of the master, node {}, is damaged", node)));
     case Answer::STALE:
-      return Fail(op, Status::FailedPrecondition("a newer write of these blocks stands" + said),
+      return Fail(op, Status::Stale("a newer write of these blocks stands" + said),
                   GroupAnswer::kStale);
     case Answer::FENCED:
-      return Fail(op, Status::FailedPrecondition("access was narrowed meanwhile" + said),
-                  GroupAnswer::kFenced);
+      return Fail(op, Status::Fenced("access was narrowed meanwhile" + said), GroupAnswer::kFenced);
     case Answer::CANCELLED:
       return Fail(op, Status::FailedPrecondition("the request was cancelled" + said),
                   GroupAnswer::kCancelled);
@@ -379,7 +385,7 @@ void GroupClient::OnDone(const std::shared_ptr<GroupOp>& op, NodeId node,
   rpc::Reply& reply = answer->reply;
   GroupReply result;
   result.node = node;
-  result.commit = reply.commit();
+  result.commit = op->commit;
   result.version = reply.version();
   result.answer =
       reply.answer() == Answer::MISCOMPARE ? GroupAnswer::kMiscompare : GroupAnswer::kDone;
@@ -474,6 +480,7 @@ void GroupClient::Fail(const std::shared_ptr<GroupOp>& op, Status status, GroupA
   if (status.code() == Code::kAborted && op->needs_session()) ++core_->stats.unknown;
   GroupReply reply;
   reply.answer = answer;
+  reply.commit = op->commit;
   reply.status = std::move(status);
   Finish(op, std::move(reply));
 }

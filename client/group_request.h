@@ -27,6 +27,7 @@ struct GroupRequest {
     kCompareAndWrite = 4,
     kWritePart = 5,
     kComparePart = 6,
+    kFence = 255,  // rpc::Fence with `epoch`, and nothing else
   };
   Kind kind = Kind::kRead;
   GroupId group = 0;
@@ -41,12 +42,13 @@ struct GroupRequest {
   std::vector<uint32_t> crcs;  // made where the data entered
 
   uint64_t seen = 0;     // 0: not checked
-  uint64_t epoch = 0;    // of access rights
+  uint64_t epoch = 0;    // of access rights; 0: not checked
   bool local = false;    // reads: whatever the replica has applied
   uint64_t request = 0;  // for logs
   std::chrono::milliseconds timeout{30'000};
 
   bool is_read() const { return kind == Kind::kRead; }
+  bool is_mutation() const { return kind != Kind::kRead && kind != Kind::kFence; }
   uint32_t payload_bytes() const {
     size_t bytes = 0;
     for (const BufferSlice& slice : payload) bytes += slice.length;
@@ -71,7 +73,7 @@ struct GroupReply {
   // OK for kDone and kMiscompare. For a mutation, kAborted alone leaves open whether it happened;
   // any other failure says that it did not, and will not.
   Status status;
-  uint64_t commit = 0;   // of the group: a good `seen`
+  uint64_t commit = 0;   // of the group, if it was said: a good `seen`
   uint64_t version = 0;  // that it wrote
   NodeId node = 0;       // who answered
 

@@ -28,6 +28,7 @@
 //   kNoSpace          the cluster is full; reading and discarding still work
 //   kCorruption       no replica has an intact copy of a block
 //   kNotFound         no volume of that name
+//   kStale, kFenced   only of calls under a Guard: see there
 //
 // Blocking and asynchronous. Each operation exists twice: Write(...) blocks and returns,
 // AsyncWrite(..., token) takes an Asio completion token: a callback, boost::asio::use_future,
@@ -247,6 +248,26 @@ struct VolumeStats {
   uint64_t errors = 0;
 };
 
+// For gateways: programs that pass on what other machines ask, such as an iSCSI frontend. The
+// machine behind a gateway may lose patience with it, go on through another gateway, and be
+// overtaken there by what the first one still holds. A guard is made when a command arrives and
+// prevents that.
+struct Guard {
+  // The commit index of each shard, as far as it was known. A change of blocks that were changed by
+  // anyone since fails with kStale: make a new guard, make sure that whoever asked still waits for
+  // the answer, and try again.
+  std::vector<uint64_t> seen;
+  // Of the access rights (VolumeAccess) that the command was checked against; 0: none. If they have
+  // changed, it fails with kFenced: look at them, and check again.
+  uint64_t epoch = 0;
+};
+
+// Who may use a volume: kept by the cluster, understood by gateways alone.
+struct VolumeAccess {
+  uint64_t epoch = 0;  // one higher with each change, and when the volume is made smaller
+  std::string reservations;
+};
+
 // A volume is an array of bytes, read and written in multiples of 512 at multiples of 512.
 // Underneath are blocks (usually of 4096 bytes). Writing part of a block is safe, whoever writes
 // the rest of it at the same time: the master of the block's shard merges them. It costs the master
@@ -307,6 +328,20 @@ class Volume {
 
   VolumeStats stats() const;
 
+  // For gateways. A guard of what is known now; and this volume, with everything that is done
+  // through the returned handle under a guard.
+  Guard MakeGuard(uint64_t epoch) const;
+  Volume Under(Guard guard) const;
+
+  // As the cluster says now.
+  Result<VolumeAccess> GetAccess();
+  // Replaces the reservations (at most 16 KiB), and returns the new epoch. When it succeeds,
+  // nothing that was checked under an older epoch is executed any more, by any gateway.
+  // kFailedPrecondition: the epoch is another by now.
+  Result<uint64_t> ChangeAccess(uint64_t epoch, std::string reservations);
+  // Makes sure of the same, without a change.
+  Status Fence(uint64_t epoch);
+
   // The same with a completion token. They end with a Status, or a Result as above.
   template <typename Token>
   auto AsyncRead(uint64_t offset, std::span<uint8_t> data, Token&& token) {
@@ -360,6 +395,26 @@ class Volume {
         std::forward<Token>(token));
   }
   template <typename Token>
+  auto AsyncGetAccess(Token&& token) {
+    return internal::Initiate<Result<VolumeAccess>>(
+        [self = *this](auto done) { self.StartGetAccess(std::move(done)); },
+        std::forward<Token>(token));
+  }
+  template <typename Token>
+  auto AsyncChangeAccess(uint64_t epoch, std::string reservations, Token&& token) {
+    return internal::Initiate<Result<uint64_t>>(
+        [self = *this, epoch, reservations = std::move(reservations)](auto done) {
+          self.StartChangeAccess(epoch, reservations, std::move(done));
+        },
+        std::forward<Token>(token));
+  }
+  template <typename Token>
+  auto AsyncFence(uint64_t epoch, Token&& token) {
+    return internal::Initiate<Status>(
+        [self = *this, epoch](auto done) { self.StartFence(epoch, std::move(done)); },
+        std::forward<Token>(token));
+  }
+  template <typename Token>
   auto AsyncFlush(Token&& token) {
     return internal::Initiate<Status>(
         [self = *this](auto done) { self.StartFlush(std::move(done)); },
@@ -381,6 +436,10 @@ class Volume {
   void StartFetchAdd(uint64_t offset, uint64_t add,
                      internal::Callback<Result<uint64_t>> done) const;
   void StartFlush(internal::Callback<Status> done) const;
+  void StartGetAccess(internal::Callback<Result<VolumeAccess>> done) const;
+  void StartChangeAccess(uint64_t epoch, const std::string& reservations,
+                         internal::Callback<Result<uint64_t>> done) const;
+  void StartFence(uint64_t epoch, internal::Callback<Status> done) const;
 
   std::shared_ptr<Impl> impl_;
 };

@@ -38,6 +38,8 @@ struct CatalogueView {
     bool active = false;
     bool shrinking = false;
     uint64_t shrink_to = 0;
+    uint64_t epoch = 1;  // of access rights
+    std::string reservations;
     std::vector<GroupId> shards;
   };
   struct Group {

@@ -47,6 +47,8 @@ Result<CatalogueView> ViewOf(const std::string& bytes) {
     entry.active = volume.state() != rpc::CatalogueVolume::CREATING;
     entry.shrinking = volume.state() == rpc::CatalogueVolume::SHRINKING;
     entry.shrink_to = volume.shrink_to();
+    entry.epoch = std::max<uint64_t>(volume.epoch(), 1);
+    entry.reservations = volume.reservations();
     entry.shards.assign(volume.shards().begin(), volume.shards().end());
     view.volumes[entry.name] = std::move(entry);
   }

@@ -64,12 +64,13 @@ struct GroupOp {
   BackOff back_off;
   std::set<NodeId> damaged;        // nodes whose copy is rotten
   TimePoint out_of_range_since{};  // a node said so; {}: none did
+  uint64_t commit = 0;             // of the group, the highest that an answer said
   Status last_error;
   bool finished = false;
   boost::asio::steady_timer retry_timer;
   std::list<std::shared_ptr<GroupOp>>::iterator active;  // in GroupClient::ops_
 
-  bool needs_session() const { return purpose == Purpose::kIo && !request.is_read(); }
+  bool needs_session() const { return purpose == Purpose::kIo && request.is_mutation(); }
 };
 
 class Router::Core : public std::enable_shared_from_this<Router::Core> {

@@ -44,6 +44,16 @@ void CopyRead(const GroupReply& reply, uint32_t block_bytes, uint32_t part_offse
   }
 }
 
+void Address(const VolumeState& volume, uint32_t shard, const Guard* guard, GroupRequest* request) {
+  request->group = volume.groups[shard];
+  request->block_bytes = volume.layout.block_bytes();
+  request->timeout = volume.runtime->options.timeout;
+  if (guard == nullptr) return;
+  request->epoch = guard->epoch;
+  // 0 would mean: not checked.
+  if (shard < guard->seen.size()) request->seen = std::max<uint64_t>(guard->seen[shard], 1);
+}
+
 Result<BufferSlice> PaddedCopy(Router* router, std::span<const uint8_t> bytes) {
   HYDRA_ASSIGN_OR_RETURN(Buffer buffer, router->Allocate(bytes.size()));
   std::memcpy(buffer.data(), bytes.data(), bytes.size());
@@ -143,13 +153,11 @@ void Transfer::FillPayload(const Piece& piece, GroupRequest* request) {
 void Transfer::Issue(Step step) {
   GroupRequest request;
   request.kind = step.kind;
-  request.group = volume_->groups[step.piece.shard];
+  Address(*volume_, step.piece.shard, guard_.get(), &request);
   request.lba = step.piece.lba;
   request.count = step.piece.count;
-  request.block_bytes = volume_->layout.block_bytes();
   request.extents = std::move(step.extents);
   request.local = local_;
-  request.timeout = volume_->runtime->options.timeout;
   if (step.kind == GroupRequest::Kind::kWrite || step.kind == GroupRequest::Kind::kWritePart) {
     FillPayload(step.piece, &request);
   }
@@ -162,6 +170,7 @@ void Transfer::Issue(Step step) {
 
 void Transfer::OnReply(const Piece& piece, const GroupReply& reply) {
   --in_flight_;
+  volume_->NoteCommit(piece.shard, reply.commit);
   if (!reply.status.ok()) {
     error_ = Worse(error_, reply.status);
   } else if (kind_ == Kind::kRead) {

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "client/group_request.h"
+#include "client/hydra.h"
 #include "client/layout.h"
 #include "client/volume_state.h"
 
@@ -31,6 +32,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     local_ = local;
   }
   void set_in(std::span<const uint8_t> in) { in_ = in; }
+  void set_guard(std::shared_ptr<const Guard> guard) { guard_ = std::move(guard); }
 
   void Start(std::function<void(Status)> done);
 
@@ -56,6 +58,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   std::span<uint8_t> out_;
   std::span<const uint8_t> in_;
   bool local_ = false;
+  std::shared_ptr<const Guard> guard_;  // may be null
   std::function<void(Status)> done_;
 
   uint64_t planned_ = 0;  // bytes of the range
@@ -67,6 +70,9 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
 // The bytes of [part_offset, part_offset + out.size()) of the blocks of a read.
 void CopyRead(const GroupReply& reply, uint32_t block_bytes, uint32_t part_offset,
               std::span<uint8_t> out);
+
+// Makes the request one of a shard of the volume, under the guard if there is one.
+void Address(const VolumeState& volume, uint32_t shard, const Guard* guard, GroupRequest* request);
 
 // Whole pages that begin with `bytes` and end with zeroes.
 Result<BufferSlice> PaddedCopy(Router* router, std::span<const uint8_t> bytes);

@@ -33,7 +33,8 @@ VolumeState::VolumeState(std::shared_ptr<Runtime> runtime_in, const CatalogueVie
       id(volume.id),
       layout(volume.block_bytes, static_cast<uint32_t>(volume.shards.size())),
       groups(volume.shards),
-      bytes(volume.bytes) {}
+      bytes(volume.bytes),
+      commits_(std::make_unique<std::atomic<uint64_t>[]>(groups.size())) {}
 
 Status VolumeState::Update() {
   const auto view = runtime->router.catalogue();
@@ -61,6 +62,29 @@ void VolumeState::CheckRange(uint64_t offset, uint64_t length, std::function<voi
     then(Status::OutOfRange(fmt::format("{} bytes at {} reach beyond the end of volume '{}', {}",
                                         length, offset, self->name, self->bytes.load())));
   });
+}
+
+void VolumeState::Fence(uint64_t epoch, std::function<void(Status)> done) {
+  struct Joined {
+    size_t missing = 0;
+    Status first;
+  };
+  auto joined = std::make_shared<Joined>();
+  joined->missing = groups.size();
+  for (uint32_t shard = 0; shard < groups.size(); ++shard) {
+    GroupRequest request;
+    request.kind = GroupRequest::Kind::kFence;
+    Address(*this, shard, nullptr, &request);
+    request.epoch = epoch;
+    runtime->router.Submit(std::move(request), [joined, done](const GroupReply& reply) {
+      if (joined->first.ok()) joined->first = reply.status;
+      if (--joined->missing == 0) done(joined->first);
+    });
+  }
+}
+
+void VolumeState::NoteCommit(uint32_t shard, uint64_t commit) {
+  if (commit > commits_[shard]) commits_[shard] = commit;
 }
 
 uint64_t VolumeState::BeginChange() {
@@ -95,11 +119,6 @@ Status CheckArguments(uint64_t offset, uint64_t length) {
   }
   return Status::Ok();
 }
-
-struct Volume::Impl {
-  std::shared_ptr<Cluster::Impl> cluster;
-  std::shared_ptr<VolumeState> state;
-};
 
 // --- Opening ------------------------------------------------------------------------------------
 
@@ -139,7 +158,7 @@ Result<Volume> Volume::Open(const Cluster& cluster, const std::string& name) {
     });
   });
   if (!state.ok()) return state.status();
-  return Volume(std::make_shared<Impl>(Impl{cluster.impl_, std::move(*state)}));
+  return Volume(std::make_shared<Impl>(Impl{cluster.impl_, std::move(*state), nullptr}));
 }
 
 const std::string& Volume::name() const { return impl_->state->name; }
@@ -248,6 +267,7 @@ void Run(const std::shared_ptr<VolumeState>& state, uint64_t offset, uint64_t le
 void Volume::StartRead(uint64_t offset, std::span<uint8_t> data, Consistency consistency,
                        internal::Callback<Status> done) const {
   const auto state = impl_->state;
+  const auto guard = impl_->guard;
   Run(
       state, offset, data.size(), false,
       [=](std::function<void(Status)> end) {
@@ -256,6 +276,7 @@ void Volume::StartRead(uint64_t offset, std::span<uint8_t> data, Consistency con
         const auto transfer =
             std::make_shared<Transfer>(state, Transfer::Kind::kRead, offset, data.size());
         transfer->set_out(data, consistency == Consistency::kLocal);
+        transfer->set_guard(guard);
         transfer->Start(std::move(end));
       },
       std::move(done));
@@ -264,6 +285,7 @@ void Volume::StartRead(uint64_t offset, std::span<uint8_t> data, Consistency con
 void Volume::StartWrite(uint64_t offset, std::span<const uint8_t> data,
                         internal::Callback<Status> done) const {
   const auto state = impl_->state;
+  const auto guard = impl_->guard;
   Run(
       state, offset, data.size(), true,
       [=](std::function<void(Status)> end) {
@@ -272,6 +294,7 @@ void Volume::StartWrite(uint64_t offset, std::span<const uint8_t> data,
         const auto transfer =
             std::make_shared<Transfer>(state, Transfer::Kind::kWrite, offset, data.size());
         transfer->set_in(data);
+        transfer->set_guard(guard);
         transfer->Start(std::move(end));
       },
       std::move(done));
@@ -279,19 +302,23 @@ void Volume::StartWrite(uint64_t offset, std::span<const uint8_t> data,
 
 void Volume::StartZeroes(uint64_t offset, uint64_t length, internal::Callback<Status> done) const {
   const auto state = impl_->state;
+  const auto guard = impl_->guard;
   Run(
       state, offset, length, true,
       [=](std::function<void(Status)> end) {
         ++state->writes;
         state->written_bytes += length;
-        std::make_shared<Transfer>(state, Transfer::Kind::kZero, offset, length)
-            ->Start(std::move(end));
+        const auto transfer =
+            std::make_shared<Transfer>(state, Transfer::Kind::kZero, offset, length);
+        transfer->set_guard(guard);
+        transfer->Start(std::move(end));
       },
       std::move(done));
 }
 
 void Volume::StartDiscard(uint64_t offset, uint64_t length, internal::Callback<Status> done) const {
   const auto state = impl_->state;
+  const auto guard = impl_->guard;
   Run(
       state, offset, length, true,
       [=](const std::function<void(Status)>& end) {
@@ -300,7 +327,10 @@ void Volume::StartDiscard(uint64_t offset, uint64_t length, internal::Callback<S
         const uint64_t first = (offset + block - 1) / block * block;
         const uint64_t last = (offset + length) / block * block;
         if (first >= last) return end(Status::Ok());
-        std::make_shared<Transfer>(state, Transfer::Kind::kUnmap, first, last - first)->Start(end);
+        const auto transfer =
+            std::make_shared<Transfer>(state, Transfer::Kind::kUnmap, first, last - first);
+        transfer->set_guard(guard);
+        transfer->Start(end);
       },
       std::move(done));
 }
@@ -317,7 +347,8 @@ namespace {
 
 // Compares and writes what lies within one extent; `end` gets kFailedPrecondition for a miscompare
 // with an empty message. The bytes need not be whole sectors.
-void CompareBytes(const std::shared_ptr<VolumeState>& state, uint64_t offset,
+void CompareBytes(const std::shared_ptr<VolumeState>& state,
+                  const std::shared_ptr<const Guard>& guard, uint64_t offset,
                   std::span<const uint8_t> expected, std::span<const uint8_t> desired,
                   std::function<void(Result<bool>)> end) {
   Router* router = &state->runtime->router;
@@ -325,11 +356,9 @@ void CompareBytes(const std::shared_ptr<VolumeState>& state, uint64_t offset,
   GroupRequest request;
   request.kind =
       piece.whole_blocks ? GroupRequest::Kind::kCompareAndWrite : GroupRequest::Kind::kComparePart;
-  request.group = state->groups[piece.shard];
+  Address(*state, piece.shard, guard.get(), &request);
   request.lba = piece.lba;
   request.count = piece.count;
-  request.block_bytes = state->layout.block_bytes();
-  request.timeout = state->runtime->options.timeout;
   for (const auto& bytes : {expected, desired}) {
     Result<BufferSlice> copy = PaddedCopy(router, bytes);
     if (!copy.ok()) return end(copy.status());
@@ -344,18 +373,21 @@ void CompareBytes(const std::shared_ptr<VolumeState>& state, uint64_t offset,
     request.part_bytes = static_cast<uint32_t>(piece.bytes);
     request.crcs = {Crc32c(desired)};
   }
-  router->Submit(std::move(request), [end = std::move(end)](const GroupReply& reply) {
-    if (!reply.status.ok()) return end(reply.status);
-    end(reply.answer == GroupAnswer::kDone);
-  });
+  router->Submit(std::move(request),
+                 [state, shard = piece.shard, end = std::move(end)](const GroupReply& reply) {
+                   state->NoteCommit(shard, reply.commit);
+                   if (!reply.status.ok()) return end(reply.status);
+                   end(reply.answer == GroupAnswer::kDone);
+                 });
 }
 
 // Reads the word, compares and writes it, and starts over when another was faster.
 class Adder : public std::enable_shared_from_this<Adder> {
  public:
-  Adder(std::shared_ptr<VolumeState> state, uint64_t offset, uint64_t add,
-        std::function<void(Result<uint64_t>)> end)
+  Adder(std::shared_ptr<VolumeState> state, std::shared_ptr<const Guard> guard, uint64_t offset,
+        uint64_t add, std::function<void(Result<uint64_t>)> end)
       : state_(std::move(state)),
+        guard_(std::move(guard)),
         offset_(offset),
         add_(add),
         end_(std::move(end)),
@@ -366,11 +398,9 @@ class Adder : public std::enable_shared_from_this<Adder> {
     const Piece piece = state_->layout.First(offset_, kWordBytes);
     GroupRequest request;
     request.kind = GroupRequest::Kind::kRead;
-    request.group = state_->groups[piece.shard];
+    Address(*state_, piece.shard, guard_.get(), &request);
     request.lba = piece.lba;
     request.count = 1;
-    request.block_bytes = state_->layout.block_bytes();
-    request.timeout = state_->runtime->options.timeout;
     state_->runtime->router.Submit(
         std::move(request),
         [self = shared_from_this(), at = piece.part_offset](const GroupReply& reply) {
@@ -384,7 +414,7 @@ class Adder : public std::enable_shared_from_this<Adder> {
   void Write() {
     const uint64_t value = DecodeFixed64(before_.data());
     EncodeFixed64(after_.data(), value + add_);
-    CompareBytes(state_, offset_, before_, after_,
+    CompareBytes(state_, guard_, offset_, before_, after_,
                  [self = shared_from_this(), value](const Result<bool>& written) {
                    if (!written.ok()) return self->end_(written.status());
                    if (*written) return self->end_(value);
@@ -402,6 +432,7 @@ class Adder : public std::enable_shared_from_this<Adder> {
   }
 
   const std::shared_ptr<VolumeState> state_;
+  const std::shared_ptr<const Guard> guard_;
   const uint64_t offset_;
   const uint64_t add_;
   const std::function<void(Result<uint64_t>)> end_;
@@ -418,6 +449,7 @@ void Volume::StartCompare(uint64_t offset, std::span<const uint8_t> expected,
                           std::span<const uint8_t> desired,
                           internal::Callback<Result<bool>> done) const {
   const auto state = impl_->state;
+  const auto guard = impl_->guard;
   Status refused;
   if (expected.size() != desired.size()) {
     refused = Status::InvalidArgument(
@@ -435,7 +467,7 @@ void Volume::StartCompare(uint64_t offset, std::span<const uint8_t> expected,
         if (!refused.ok()) return end(refused);
         ++state->writes;
         state->written_bytes += desired.size();
-        CompareBytes(state, offset, expected, desired, [=](Result<bool> written) {
+        CompareBytes(state, guard, offset, expected, desired, [=](Result<bool> written) {
           *result = std::move(written);
           end(result->ok() ? Status::Ok() : result->status());
         });
@@ -448,6 +480,7 @@ void Volume::StartCompare(uint64_t offset, std::span<const uint8_t> expected,
 void Volume::StartFetchAdd(uint64_t offset, uint64_t add,
                            internal::Callback<Result<uint64_t>> done) const {
   const auto state = impl_->state;
+  const auto guard = impl_->guard;
   const bool aligned = offset % kWordBytes == 0;
   auto result = std::make_shared<Result<uint64_t>>(uint64_t{0});
   // The range that is checked is the sector's.
@@ -460,7 +493,7 @@ void Volume::StartFetchAdd(uint64_t offset, uint64_t add,
         }
         ++state->writes;
         state->written_bytes += kWordBytes;
-        std::make_shared<Adder>(state, offset, add, [=](Result<uint64_t> before) {
+        std::make_shared<Adder>(state, guard, offset, add, [=](Result<uint64_t> before) {
           *result = std::move(before);
           end(result->ok() ? Status::Ok() : result->status());
         })->Read();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "client/hydra.h"
 #include "client/layout.h"
 #include "client/router.h"
 #include "client/runtime.h"
@@ -28,6 +29,13 @@ struct VolumeState : std::enable_shared_from_this<VolumeState> {
   // OK if [offset, offset + length) is in the volume, asking the cluster if it is not in what is
   // known.
   void CheckRange(uint64_t offset, uint64_t length, std::function<void(Status)> then);
+
+  // Ends when no shard executes what was checked under an older epoch any more.
+  void Fence(uint64_t epoch, std::function<void(Status)> done);
+
+  // What a reply said of a shard's commit index; any thread may look at it.
+  void NoteCommit(uint32_t shard, uint64_t commit);
+  uint64_t commit(uint32_t shard) const { return commits_[shard]; }
 
   // Changes that are under way, for Flush.
   uint64_t BeginChange();
@@ -53,9 +61,16 @@ struct VolumeState : std::enable_shared_from_this<VolumeState> {
     uint64_t until = 0;
     std::function<void()> then;
   };
+  std::unique_ptr<std::atomic<uint64_t>[]> commits_;  // one per shard
   uint64_t next_change_ = 1;
   std::set<uint64_t> changes_;
   std::list<Waiter> waiters_;
+};
+
+struct Volume::Impl {
+  std::shared_ptr<Cluster::Impl> cluster;
+  std::shared_ptr<VolumeState> state;
+  std::shared_ptr<const Guard> guard;  // null: none
 };
 
 // Offsets and lengths that can never work.

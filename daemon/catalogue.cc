@@ -195,6 +195,7 @@ Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
   volume->set_bytes(request.bytes());
   volume->set_block_bytes(block);
   volume->set_state(rpc::CatalogueVolume::ACTIVE);
+  volume->set_epoch(1);
   // Where a shard goes: those nodes that have the fewest replicas, and of them the one that leads
   // the fewest groups leads this one.
   std::vector<std::pair<uint32_t, NodeId>> load;
@@ -251,10 +252,34 @@ Status ResizeVolume(const rpc::ResizeVolume& request, rpc::Catalogue* catalogue)
     volume->set_bytes(request.bytes());
     volume->set_state(rpc::CatalogueVolume::ACTIVE);
     volume->set_shrink_to(0);
-  } else {
+  } else if (!shrinking) {
     volume->set_state(rpc::CatalogueVolume::SHRINKING);
     volume->set_shrink_to(request.bytes());
+    // The caller fences every shard with it, so that a master that does not know of this yet lets
+    // nothing be written behind the new end when that has been unmapped.
+    volume->set_epoch(EpochOf(*volume) + 1);
   }
+  return Status::Ok();
+}
+
+uint64_t EpochOf(const rpc::CatalogueVolume& volume) {
+  return std::max<uint64_t>(volume.epoch(), 1);
+}
+
+Status ChangeAccess(const rpc::ChangeAccess& request, rpc::Catalogue* catalogue) {
+  rpc::CatalogueVolume* volume = Find(catalogue, request.name());
+  if (volume == nullptr) return NoSuchVolume(request.name());
+  if (request.reservations().size() > kMaxReservationBytes) {
+    return Status::NoSpace(fmt::format("{} bytes of reservations: {} are the most there can be",
+                                       request.reservations().size(), kMaxReservationBytes));
+  }
+  if (request.epoch() != EpochOf(*volume)) {
+    return Status::FailedPrecondition(fmt::format(
+        "access to '{}' was changed meanwhile, to epoch {}: look at it, and decide anew",
+        request.name(), EpochOf(*volume)));
+  }
+  volume->set_epoch(request.epoch() + 1);
+  volume->set_reservations(request.reservations());
   return Status::Ok();
 }
 

@@ -28,6 +28,7 @@ inline constexpr size_t kMaxVolumes = 1024;
 inline constexpr size_t kMaxShards = 64;
 inline constexpr size_t kMaxVolumeName = 64;
 inline constexpr uint64_t kMaxVolumeBytes = 1ull << 50;
+inline constexpr size_t kMaxReservationBytes = 16 * 1024;  // of a volume
 
 // Whole blocks. kNoSpace: more than there is room for.
 Result<Buffer> EncodeCatalogue(const rpc::Catalogue& catalogue);
@@ -45,10 +46,14 @@ std::vector<NodeId> SystemVoters(const std::vector<NodeId>& nodes);
 Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue);
 Status ResizeVolume(const rpc::ResizeVolume& request, rpc::Catalogue* catalogue);
 Status DeleteVolume(const rpc::DeleteVolume& request, rpc::Catalogue* catalogue);
+Status ChangeAccess(const rpc::ChangeAccess& request, rpc::Catalogue* catalogue);
 // What a node says of itself. The first store that speaks for it is believed; another is not. The
 // cluster's feature level becomes the highest that all nodes can.
 Status NoteNode(const rpc::Hello& hello, rpc::Catalogue* catalogue);
 bool IsNoted(const rpc::Hello& hello, const rpc::CatalogueNode& node);
+
+// Of access rights; from 1.
+uint64_t EpochOf(const rpc::CatalogueVolume& volume);
 
 const rpc::CatalogueVolume* FindVolume(const rpc::Catalogue& catalogue, const std::string& name);
 

@@ -97,7 +97,7 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
     const uint64_t kept = shrinking ? volume.shrink_to() : volume.bytes();
     for (const uint32_t group : volume.shards()) {
       served_[group] = {volume.bytes() / volume.block_bytes(), kept / volume.block_bytes(),
-                        static_cast<uint32_t>(volume.block_bytes() / kPageSize)};
+                        static_cast<uint32_t>(volume.block_bytes() / kPageSize), EpochOf(volume)};
     }
   }
   std::set<GroupId> wanted = {kSystemGroup};

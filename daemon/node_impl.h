@@ -45,7 +45,8 @@ class Node::Impl {
     Nanos since = 0;
     const char* what = "";
     bool opens_session = false;
-    uint64_t newer_than = 0;  // of a catalogue
+    uint64_t newer_than = 0;    // of a catalogue
+    bool by_own_epoch = false;  // of access rights, this node's rather than the caller's
   };
 
   // --- Life. ---
@@ -62,8 +63,10 @@ class Node::Impl {
   void GetCatalogue(const Server::ClientPtr& client, Frame frame, uint64_t newer_than);
   void TellCatalogue(const Server::ClientPtr& client, const Frame& frame, uint64_t newer_than);
   void Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io);
+  // `epoch`: under which the caller checked that it may; 0: it did not.
   void Ask(const Server::ClientPtr& client, Frame frame, GroupId group, ShardRequest request,
-           const char* what);
+           const char* what, uint64_t epoch = 0);
+  void FenceOff(const Server::ClientPtr& client, Frame frame, const rpc::Fence& fence);
   void OnReply(ShardReply reply);
   void Answer(const Server::ClientPtr& client, const Frame& frame, rpc::Reply::Answer answer,
               const std::string& message = {}, NodeId master = 0);
@@ -103,6 +106,7 @@ class Node::Impl {
     uint64_t blocks = 0;  // of the volume
     uint64_t kept = 0;    // ... of them, those that it has after a shrink that is under way
     uint32_t block_pages = 1;
+    uint64_t epoch = 1;  // of access rights
   };
   std::map<GroupId, Served> served_;
   std::map<GroupId, NodeId> preferred_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What clients ask of a node.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/logging.h"
@@ -53,6 +55,7 @@ void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
       return Ask(client, std::move(frame), group, ToShardRequest(request.close_session()),
                  "close session");
     }
+    case rpc::Request::kFence: return FenceOff(client, std::move(frame), request.fence());
     case rpc::Request::kGetCatalogue:
       return GetCatalogue(client, std::move(frame), request.get_catalogue().newer_than());
     case rpc::Request::kCreateVolume:
@@ -66,6 +69,10 @@ void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
     case rpc::Request::kDeleteVolume:
       return Change(client, frame, [r = request.delete_volume()](rpc::Catalogue* catalogue) {
         return DeleteVolume(r, catalogue);
+      });
+    case rpc::Request::kChangeAccess:
+      return Change(client, frame, [r = request.change_access()](rpc::Catalogue* catalogue) {
+        return ChangeAccess(r, catalogue);
       });
     case rpc::Request::kGetStatus: {
       rpc::Reply reply;
@@ -131,12 +138,29 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::
     return server_->Reply(client, frame, reply);
   }
   const bool reads = io.kind() == rpc::Io::READ;
-  if (reads) server_->Expect(client, &frame, io.count() * served->second.block_pages * kPageSize);
-  Ask(client, std::move(frame), io.group(), std::move(*request), reads ? "read" : "write");
+  if (reads) {
+    server_->Expect(client, &frame, io.count() * served->second.block_pages * kPageSize);
+    return Ask(client, std::move(frame), io.group(), std::move(*request), "read", io.epoch());
+  }
+  // It was checked twice, by the caller under its epoch and here under this node's.
+  const uint64_t own = served->second.epoch;
+  request->context.epoch = io.epoch() == 0 ? own : std::min(io.epoch(), own);
+  Ask(client, std::move(frame), io.group(), std::move(*request), "write", io.epoch());
+}
+
+// No further than the catalogue is: an epoch from nowhere would lock everyone out.
+void Node::Impl::FenceOff(const Server::ClientPtr& client, Frame frame, const rpc::Fence& fence) {
+  const auto served = served_.find(fence.group());
+  if (served != served_.end() && fence.epoch() > served->second.epoch) {
+    return Answer(
+        client, frame, rpc::Reply::BUSY,
+        fmt::format("node {} does not know of epoch {} yet", options_.node, fence.epoch()));
+  }
+  Ask(client, std::move(frame), fence.group(), ToShardRequest(fence), "fence");
 }
 
 void Node::Impl::Ask(const Server::ClientPtr& client, Frame frame, GroupId group,
-                     ShardRequest request, const char* what) {
+                     ShardRequest request, const char* what, uint64_t epoch) {
   if (core_->shard(group) == nullptr || group == kSystemGroup) {
     return Answer(client, frame, rpc::Reply::NO_GROUP,
                   fmt::format("node {} has no replica of group {}", options_.node, group));
@@ -145,7 +169,9 @@ void Node::Impl::Ask(const Server::ClientPtr& client, Frame frame, GroupId group
   request.id = next_request_++;
   const bool opens = request.context.kind == RequestKind::kOpenSession;
   frame.payload = {};
-  asked_.emplace(request.id, Asked{client, std::move(frame), group, now, what, opens});
+  Asked asked{client, std::move(frame), group, now, what, opens};
+  asked.by_own_epoch = epoch == 0 || request.context.epoch < epoch;
+  asked_.emplace(request.id, std::move(asked));
   core_->Submit(group, std::move(request), now);
   Wake();
 }
@@ -167,6 +193,10 @@ void Node::Impl::OnReply(ShardReply reply) {
   rpc::Reply out;
   std::vector<BufferSlice> payload;
   FillReply(reply, &out, &payload);
+  if (reply.answer == ShardAnswer::kFenced && asked.by_own_epoch) {
+    out.set_answer(rpc::Reply::BUSY);
+    out.set_message("its catalogue is being brought up to date");
+  }
   if (asked.opens_session && out.answer() == rpc::Reply::DONE) {
     out.set_session(VersionInstance(reply.outcome.version));
   }

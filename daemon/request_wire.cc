@@ -78,6 +78,7 @@ Result<ShardRequest> ToShardRequest(const rpc::Io& io, const Frame& frame, uint3
   if (io.kind() == rpc::Io::READ) {
     HYDRA_RETURN_IF_ERROR(CheckRange(io, block_pages, kMaxIoPages / block_pages));
     request.kind = io.local() ? ShardRequest::Kind::kReadLocal : ShardRequest::Kind::kRead;
+    request.context.epoch = io.epoch();
     return request;
   }
   request.kind = ShardRequest::Kind::kMutate;
@@ -150,6 +151,12 @@ ShardRequest ToShardRequest(const rpc::KeepAlive& keep) {
 ShardRequest ToShardRequest(const rpc::CloseSession& close) {
   ShardRequest request = SessionRequest(RequestKind::kCloseSession);
   request.context.session = close.session();
+  return request;
+}
+
+ShardRequest ToShardRequest(const rpc::Fence& fence) {
+  ShardRequest request = SessionRequest(RequestKind::kFence);
+  request.context.epoch = fence.epoch();
   return request;
 }
 

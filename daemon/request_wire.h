@@ -25,6 +25,7 @@ Result<ShardRequest> ToShardRequest(const rpc::Io& io, const Frame& frame, uint3
 ShardRequest ToShardRequest(const rpc::OpenSession& open);
 ShardRequest ToShardRequest(const rpc::KeepAlive& keep);
 ShardRequest ToShardRequest(const rpc::CloseSession& close);
+ShardRequest ToShardRequest(const rpc::Fence& fence);
 
 // Fills in what a shard answered; payload that goes with it is appended to `payload`.
 void FillReply(const ShardReply& from, rpc::Reply* to, std::vector<BufferSlice>* payload);

@@ -41,7 +41,7 @@ struct ShardRequest {
   uint32_t part_offset = 0;
   uint32_t part_bytes = 0;
   Instance seen = kAnySeen;  // commit index known when the command arrived; kAnySeen: not checked
-  // Reads
+  // Reads. context.epoch counts for them too, unless it is 0: then nothing was checked.
   Lba lba = 0;
   uint64_t count = 0;
 };

@@ -208,7 +208,11 @@ bool Shard::Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* r
     case Decision::kExpired: *refusal = ShardAnswer::kSessionExpired; return false;
     case Decision::kForgotten: *refusal = ShardAnswer::kForgotten; return false;
     case Decision::kCancelled: *refusal = ShardAnswer::kCancelled; return false;
-    case Decision::kFenced: *refusal = ShardAnswer::kFenced; return false;
+    case Decision::kFenced:
+      if (HYDRA_SABOTAGE(kIgnoreFence)) return true;
+      HYDRA_PROBE("fence: a write checked under an older epoch is refused");
+      *refusal = ShardAnswer::kFenced;
+      return false;
     case Decision::kWindowFull: *refusal = ShardAnswer::kBusy; return false;
   }
   return false;
@@ -508,6 +512,10 @@ void Shard::ReleaseLock(RangeLocks::Ticket ticket, Nanos now) {
 // --- Reads --------------------------------------------------------------------------------------
 
 void Shard::StartRead(ShardRequest request) {
+  if (request.context.epoch != 0 && request.context.epoch < state_.sessions().fence()) {
+    HYDRA_PROBE("fence: a read checked under an older epoch is refused");
+    return Answer(request, ShardAnswer::kFenced);
+  }
   auto job = engine_->PlanRead(options_.group, request.lba, request.count);
   if (!job.ok()) return Answer(request, ShardAnswer::kInvalid, job.status());
   const uint64_t ticket = next_ticket_++;

@@ -35,11 +35,11 @@ TEST(Status, SaysCodeContextAndMessage) {
 
 TEST(Status, EveryCodeHasItsOwnName) {
   std::set<std::string_view> names;
-  for (int code = 0; code <= static_cast<int>(Code::kAborted); ++code) {
+  for (int code = 0; code <= static_cast<int>(Code::kFenced); ++code) {
     EXPECT_NE(CodeName(static_cast<Code>(code)), "unknown code");
     names.insert(CodeName(static_cast<Code>(code)));
   }
-  EXPECT_EQ(names.size(), static_cast<size_t>(Code::kAborted) + 1);
+  EXPECT_EQ(names.size(), static_cast<size_t>(Code::kFenced) + 1);
 }
 
 Result<int> Half(int v) {

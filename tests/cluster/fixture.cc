@@ -83,6 +83,10 @@ std::vector<std::string> TestCluster::Command(uint32_t node) const {
   }
   if (!std::filesystem::exists(dir(node))) command.push_back("--bootstrap");
   command.insert(command.end(), options_.extra.begin(), options_.extra.end());
+  const auto under = under_.find(node);
+  if (under != under_.end()) {
+    command.insert(command.begin(), under->second.begin(), under->second.end());
+  }
   return command;
 }
 

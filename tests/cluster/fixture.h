@@ -49,6 +49,9 @@ class TestCluster {
 
   // Others call this node at that port instead of its own: a proxy's. Before the first start.
   void Advertise(uint32_t node, uint16_t port) { advertised_[node] = port; }
+  // Words before the command line of this node, such as env and its variables. Before the first
+  // start.
+  void RunUnder(uint32_t node, std::vector<std::string> words) { under_[node] = std::move(words); }
 
   // The command line that Start uses, to be changed and started by hand.
   std::vector<std::string> Command(uint32_t node) const;
@@ -71,6 +74,7 @@ class TestCluster {
   std::map<uint32_t, uint16_t> rpc_;
   std::map<uint32_t, uint16_t> http_;
   std::map<uint32_t, uint16_t> advertised_;
+  std::map<uint32_t, std::vector<std::string>> under_;
   std::map<uint32_t, Process> processes_;
 };
 

@@ -145,12 +145,33 @@ TEST(Catalogue, GrowsAtOnceAndShrinksInTwoSteps) {
   ASSERT_OK(ResizeVolume(request, &catalogue));
   EXPECT_EQ(catalogue.volumes(0).bytes(), 16u << 20);
   EXPECT_EQ(catalogue.volumes(0).state(), rpc::CatalogueVolume::SHRINKING);
+  EXPECT_EQ(EpochOf(catalogue.volumes(0)), 2u);  // what was checked before is refused from now on
   rpc::ResizeVolume other = request;
   other.set_bytes(32 << 20);
   EXPECT_CODE(ResizeVolume(other, &catalogue), Code::kFailedPrecondition);
   ASSERT_OK(ResizeVolume(request, &catalogue));
   EXPECT_EQ(catalogue.volumes(0).bytes(), 4u << 20);
   EXPECT_EQ(catalogue.volumes(0).state(), rpc::CatalogueVolume::ACTIVE);
+  EXPECT_EQ(EpochOf(catalogue.volumes(0)), 2u);
+}
+
+TEST(Catalogue, AccessChangesOnlyFromTheEpochThatWasLookedAt) {
+  rpc::Catalogue catalogue = OfNodes(3);
+  ASSERT_OK(AddVolume(Create("a", 8 << 20), &catalogue));
+  catalogue.mutable_volumes(0)->clear_epoch();  // as one made before there were epochs
+  rpc::ChangeAccess request;
+  request.set_name("a");
+  request.set_epoch(1);
+  request.set_reservations("x");
+  ASSERT_OK(ChangeAccess(request, &catalogue));
+  EXPECT_EQ(EpochOf(catalogue.volumes(0)), 2u);
+  EXPECT_CODE(ChangeAccess(request, &catalogue), Code::kFailedPrecondition);
+  request.set_epoch(2);
+  request.set_reservations(std::string(kMaxReservationBytes + 1, 'x'));
+  EXPECT_CODE(ChangeAccess(request, &catalogue), Code::kNoSpace);
+  EXPECT_EQ(catalogue.volumes(0).reservations(), "x");
+  request.set_name("b");
+  EXPECT_CODE(ChangeAccess(request, &catalogue), Code::kNotFound);
 }
 
 rpc::Hello HelloOf(NodeId node, char store, uint32_t feature_level = 1) {

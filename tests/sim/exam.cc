@@ -27,6 +27,8 @@ enum Complaint : unsigned {
   kWrongMembers = 1 << 7,  // not the configuration that was applied
   kStuck = 1 << 8,         // liveness
   kWrongAnswer = 1 << 9,   // that no client can be given
+  kOldWrite = 1 << 10,     // after a newer one, through another gateway
+  kFencedWrite = 1 << 11,
   kAgreement = kDiffer | kCheck,
   kLostEntry = kAgreement | kStaleRead | kLocalRead,
 };
@@ -46,6 +48,8 @@ constexpr std::pair<Complaint, const char*> kWords[] = {
     {kStuck, "does not recover"},
     {kWrongAnswer, "was answered"},
     {kWrongAnswer, "with data that nobody wrote"},
+    {kOldWrite, "an old write came after the newer one"},
+    {kFencedWrite, "a fenced write happened"},
 };
 
 unsigned ExpectedOf(Sabotage sabotage) {
@@ -76,7 +80,8 @@ unsigned ExpectedOf(Sabotage sabotage) {
     case Sabotage::kTrustUnsyncedMap: return kLostEntry | kStoreFails;
     case Sabotage::kApplyTwice: return kLostEntry;
     case Sabotage::kForgetSessions: return kLostEntry;
-    case Sabotage::kIgnoreSeen: return kOverwritten;
+    case Sabotage::kIgnoreSeen: return kOverwritten | kOldWrite;
+    case Sabotage::kIgnoreFence: return kFencedWrite;
   }
   HYDRA_CHECK(false);
 }

@@ -47,7 +47,7 @@ std::optional<Value> Found(const Op& op, size_t i) {
 // of the first kind may overlap, and none of the second kind may lie within one of the first; and
 // that is enough.
 
-struct Cluster {
+struct ValueZone {
   Value value = kAbsent;
   const Op* write = nullptr;  // null: what was there at first
   const Op* first_returned = nullptr;
@@ -75,10 +75,10 @@ struct Cluster {
   }
 };
 
-std::string Conflict(const Cluster& a, const Cluster& b) {
+std::string Conflict(const ValueZone& a, const ValueZone& b) {
   Ops ops = a.Witnesses();
   for (const Op* op : b.Witnesses()) ops.push_back(op);
-  const auto name = [](const Cluster& c) {
+  const auto name = [](const ValueZone& c) {
     return c.value == kAbsent ? std::string("absent") : fmt::to_string(c.value);
   };
   return fmt::format("values {} and {} must have been there at the same time:\n{}", name(a),
@@ -87,48 +87,48 @@ std::string Conflict(const Cluster& a, const Cluster& b) {
 
 // "" or why not. Only for reads and writes, no value written twice, kAbsent never.
 std::string CheckIntervals(Block block, const Ops& ops) {
-  std::map<Value, Cluster> clusters;
-  clusters[kAbsent];  // in the register at position 0
+  std::map<Value, ValueZone> zones;
+  zones[kAbsent];  // in the register at position 0
   for (const Op* op : ops) {
     if (!Changes(*op)) continue;
     for (const Access& access : op->accesses) {
       if (access.block != block) continue;
-      Cluster& cluster = clusters[access.value];
-      cluster.value = access.value;
-      cluster.write = op;
-      cluster.f = Op::kNever;
-      cluster.s = 0;
-      cluster.Add(op);
+      ValueZone& zone = zones[access.value];
+      zone.value = access.value;
+      zone.write = op;
+      zone.f = Op::kNever;
+      zone.s = 0;
+      zone.Add(op);
     }
   }
   for (const Op* op : ops) {
     for (size_t i = 0; i < op->accesses.size(); ++i) {
       if (op->accesses[i].block != block || op->kind != OpKind::kRead || !Found(*op, i)) continue;
-      Cluster& cluster = clusters.at(*Found(*op, i));
-      if (cluster.write != nullptr && op->returned < cluster.write->invoked) {
-        return "read before it was written:\n" + List({cluster.write, op});
+      ValueZone& zone = zones.at(*Found(*op, i));
+      if (zone.write != nullptr && op->returned < zone.write->invoked) {
+        return "read before it was written:\n" + List({zone.write, op});
       }
-      cluster.Add(op);
+      zone.Add(op);
     }
   }
   // Unknown writes that nobody saw need not have happened.
-  std::vector<const Cluster*> forward;
-  for (const auto& [value, cluster] : clusters) {
-    if (cluster.forward()) forward.push_back(&cluster);
+  std::vector<const ValueZone*> forward;
+  for (const auto& [value, zone] : zones) {
+    if (zone.forward()) forward.push_back(&zone);
   }
   std::sort(forward.begin(), forward.end(),
-            [](const Cluster* a, const Cluster* b) { return a->f < b->f; });
+            [](const ValueZone* a, const ValueZone* b) { return a->f < b->f; });
   for (size_t i = 1; i < forward.size(); ++i) {
     if (forward[i]->f < forward[i - 1]->s) return Conflict(*forward[i - 1], *forward[i]);
   }
-  for (const auto& [value, cluster] : clusters) {
-    if (cluster.forward() || cluster.f == Op::kNever) continue;
+  for (const auto& [value, zone] : zones) {
+    if (zone.forward() || zone.f == Op::kNever) continue;
     const auto after =
-        std::upper_bound(forward.begin(), forward.end(), cluster.s,
-                         [](uint64_t s, const Cluster* other) { return s < other->f; });
+        std::upper_bound(forward.begin(), forward.end(), zone.s,
+                         [](uint64_t s, const ValueZone* other) { return s < other->f; });
     if (after == forward.begin()) continue;
-    const Cluster& other = **(after - 1);
-    if (cluster.f < other.s) return Conflict(other, cluster);
+    const ValueZone& other = **(after - 1);
+    if (zone.f < other.s) return Conflict(other, zone);
   }
   return "";
 }

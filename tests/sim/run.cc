@@ -9,6 +9,7 @@
 #include "tests/sim/chaos.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/fault_atlas.h"
+#include "tests/sim/gateways.h"
 #include "tests/sim/linearizability.h"
 #include "tests/sim/operator.h"
 #include "tests/sim/workload.h"
@@ -16,6 +17,7 @@
 namespace hydra::sim {
 namespace {
 
+constexpr uint64_t kGatewaysIn = 3;      // one in so many runs has some
 constexpr uint64_t kUndecidedShare = 4;  // one in so many checks may be
 
 constexpr Nanos kStep = 100 * kMillisecond;
@@ -76,9 +78,15 @@ class Run {
     Cluster cluster(&scheduler_, knobs, rng_.Next());
     FaultAtlas atlas(rng_.Next(), FaultAtlas::Mode::kNodes);
     Operator op(&scheduler_, &cluster, &atlas, rng_.Next());
-    Workload workload(&scheduler_, &cluster, DrawWorkload(&rng_, knobs), rng_.Next());
+    const bool with_gateways = options_.seed % kGatewaysIn == 0;
+    Workload::Options clients = DrawWorkload(&rng_, knobs);
+    if (with_gateways) clients.epoch = Gateways::kEpochOfOthers;
+    Workload workload(&scheduler_, &cluster, clients, rng_.Next());
     Chaos chaos(&scheduler_, &cluster, &atlas, &op, rng_.Next());
+    std::optional<Gateways> gateways;
+    if (with_gateways) gateways.emplace(&scheduler_, &cluster, rng_.Next());
     const auto fail = [this](const std::string& what) { Fail(what); };
+    if (gateways) gateways->SetFailureHandler(fail);
     cluster.SetFailureHandler(fail);
     workload.SetFailureHandler(fail);
     cluster.SetBrokenHandler([&](NodeId node, const std::string& why) {
@@ -87,25 +95,31 @@ class Run {
     });
     cluster.SetReplyHandler(
         [&](NodeId from, const ShardReply& reply, std::optional<Instance> as_of) {
+          if (reply.id >= Gateways::kFirstId) return gateways->OnReply(from, reply);
           workload.OnReply(from, reply, as_of);
         });
 
     cluster.CreateAll();
     op.Start();
     workload.Start();
+    if (gateways) gateways->Start();
     Until(scheduler_.now() + 2 * kSecond);
     chaos.Start();
     Until(scheduler_.now() + static_cast<Nanos>(rng_.Between(5, 25)) * kSecond);
     chaos.StopAndHeal();
     workload.SetReliable();
+    if (gateways) gateways->SetReliable();
     Until(scheduler_.now() + 2 * kSecond);
     workload.StopIssuing();
-    Settle(&cluster, &op, &workload);
+    if (gateways) gateways->StopIssuing();
+    Settle(&cluster, &op, &workload, gateways ? &*gateways : nullptr);
     Check(&cluster, &workload);
+    if (gateways) result_.operations_checked += gateways->finished();
 
     result_.faults = chaos.faults();
     result_.faults["network faults"] = cluster.network().counters().faults();
     result_.faults["member changes"] = op.changes();
+    if (gateways) result_.faults["gateways that stalled or died"] = gateways->faults();
     result_.simulated = scheduler_.now();
     result_.trace_hash = scheduler_.trace().hash();
     SetSabotage(std::nullopt);
@@ -129,12 +143,14 @@ class Run {
   }
 
   // Liveness: without faults, everything asked is answered and all replicas become equal.
-  void Settle(Cluster* cluster, Operator* op, Workload* workload) {
+  void Settle(Cluster* cluster, Operator* op, Workload* workload, const Gateways* gateways) {
     const Nanos deadline = scheduler_.now() + kHealWithin;
     while (result_.ok) {
       std::string missing;
       if (workload->open() > 0) {
         missing = workload->DescribeOpen();
+      } else if (gateways != nullptr && !gateways->idle()) {
+        missing = "a machine waits for its gateway";
       } else if (!op->AllRepaired()) {
         missing = "a lost disk is not replaced in all groups";
       } else {

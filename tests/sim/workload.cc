@@ -129,6 +129,7 @@ void Workload::BeginMutation(Operation* operation) {
   ShardRequest& request = operation->request;
   request.context.session = session.id;
   request.context.seq = session.next_seq++;
+  request.context.epoch = options_.epoch;
   session.unanswered.insert(request.context.seq);
   if (rng_.Percent(50)) request.seen = session.seen;
 }

@@ -33,6 +33,7 @@ class Workload {
     unsigned give_up_percent = 3;         // per time-out, while faults go on
     uint64_t haste = 50;                  // milliseconds, at most, until it asks elsewhere
     Nanos session_timeout = 30 * kSecond;
+    uint64_t epoch = 0;  // of access rights; higher than any fence
     // Some clients only read, and so stay with a master that answers, whoever else writes
     // elsewhere.
     bool readers = false;
