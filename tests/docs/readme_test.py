@@ -5,7 +5,8 @@
 usage: readme_test.py ROOT
 
 Only where the cluster is differs from what a reader gets: its data are in a temporary directory, and
-its ports are free ones. Blocks are fenced: ```sh is typed, ```cpp FILE is saved as FILE.
+its ports are free ones instead of 7101 to 7303. Blocks are fenced: ```sh is typed, ```cpp FILE is saved
+as FILE.
 """
 import os
 import random
@@ -38,15 +39,17 @@ def free_base():
 def script_of(readme, base, saved):
     """One script that types every block. C++ blocks become files; `saved` collects their names."""
     lines = ["set -eu"]
+
+    def elsewhere(text):
+        return re.sub(r"\b7([1-3]\d\d)\b", lambda m: str(base + int(m.group(1)) - 100), text)
+
     for match in BLOCK.finditer(readme):
         name, body = match.group(2), match.group(3)
         if name is not None:
-            code = re.sub(r"127\.0\.0\.1:71(\d\d)",
-                          lambda m: f"127.0.0.1:{base + int(m.group(1))}", body)
-            lines.append(f"cat > {name} <<'END_OF_FILE'\n{code}END_OF_FILE")
+            lines.append(f"cat > {name} <<'END_OF_FILE'\n{elsewhere(body)}END_OF_FILE")
             saved.append(name)
             continue
-        for line in body.splitlines():
+        for line in elsewhere(body).splitlines():
             if not line.startswith(SKIPPED):
                 lines += [f"printf '\\n$ %s\\n' {shlex.quote(line)}", line]
     return "\n".join(lines) + "\n"
