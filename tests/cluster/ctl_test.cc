@@ -167,6 +167,21 @@ TEST_F(Hydractl3, VolumesAreMadeShownResizedAndDeleted) {
   Refused({"volume", "show", "v1"}, 3, "no volume 'v1'");
 }
 
+TEST_F(Hydractl3, TargetsAreVolumesByAnotherName) {
+  const Outcome list = Ctl({"target", "list"});
+  EXPECT_EQ(list.code, 0);
+  EXPECT_THAT(list.out, HasSubstr("no portals")) << "nodes without --iscsi";
+  for (const char* name : {"data", "iqn.2026-11.io.hydra:data"}) {
+    const Outcome show = Ctl({"target", "show", name, "--json"});
+    ASSERT_EQ(show.code, 0) << show.err;
+    const Json json = Json::parse(show.out);
+    EXPECT_EQ(json["target"], "iqn.2026-11.io.hydra:data");
+    EXPECT_EQ(json["bytes"], 64 << 20);
+    EXPECT_TRUE(json["portals"].empty());
+  }
+  Refused({"target", "show", "nothing"}, 3, "target list");
+}
+
 TEST_F(Hydractl3, BadArgumentsAreExplained) {
   Refused({"volume", "create", "data", "--size", "1M"}, 6, "already");
   Refused({"volume", "create", "NO", "--size", "1M"}, 2, "no name");

@@ -24,8 +24,8 @@ def all_tests():
     return [name for name in names if re.fullmatch(r"ALL\.[^.]+\.[^.]+", name)]
 
 
-def verdict(name, url):
-    command = [TOOL, "--dataloss", "--allow-sanitize", "--test", name, url]
+def verdict(name, urls):
+    command = [TOOL, "--dataloss", "--allow-sanitize", "--test", name, *urls]
     try:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
@@ -53,14 +53,15 @@ def expectations(path):
     return {name for name in names if not name.startswith("-")}, excused
 
 
-def run_suite(url, expected, pattern):
+def run_suite(urls, expected, pattern):
+    """The tests whose name matches, with one path or two; expected: those that must, may not pass."""
     bad = 0
     passed = 0
     for name in all_tests():
         short = name.removeprefix("ALL.")
         if not re.search(pattern, short):
             continue
-        result, why = verdict(name, url)
+        result, why = verdict(name, urls)
         passed += result == "passes"
         required, excused = expected
         wrong = (short in required and result != "passes") or result in ("hangs", "breaks") or (
@@ -87,13 +88,13 @@ def main():
     expected = expectations(arguments[1])
     pattern = arguments[2] if len(arguments) > 2 else ""
     if url:
-        return run_suite(url, expected, pattern)
+        return run_suite([url], expected, pattern)
     with subprocess.Popen([arguments[0], "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True) as target:
         try:
             port = target.stdout.readline().split()[1]
             url = f"iscsi://127.0.0.1:{port}/iqn.2026-11.io.hydra:memory/0"
-            result = run_suite(url, expected, pattern)
+            result = run_suite([url], expected, pattern)
             if target.poll() is not None:
                 print("the target ended by itself")
                 result = 1
