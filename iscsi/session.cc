@@ -164,6 +164,7 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
   command.memory = environment_.memory.get();
   if (command.unit != nullptr) {
     command.epoch = command.unit->epoch();
+    command.resets = command.unit->resets();
     command.arrived = command.unit->disk()->Arrive(command.epoch);
     command.still_waits = [this, weak = std::weak_ptr<ScsiTask>(task)](auto done) {
       AskWhetherItWaits(weak, std::move(done));

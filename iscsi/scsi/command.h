@@ -43,7 +43,8 @@ struct Command {
   BufferPool* memory = nullptr;  // for what is read
   // The disk as it was when the command arrived (Disk::Arrive); null: as it is.
   std::shared_ptr<DiskIo> arrived;
-  uint64_t epoch = 0;  // of access to the disk, as it was then
+  uint64_t epoch = 0;   // of access to the disk, as it was then
+  uint32_t resets = 0;  // ... and how many there had been
   // Asks the initiator whether it still waits for this command. Null: it does.
   std::function<void(std::function<void(bool)> done)> still_waits;
 

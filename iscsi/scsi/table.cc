@@ -281,6 +281,12 @@ Task<Response> Execute(Command& command) {
     Response response = co_await row->later(command);
     if (!response.overtaken) co_return response;
     if (!co_await Renew(command)) co_return Response::Status(ScsiStatus::kTaskAborted);
+    // A reset through another portal ended all that was under way then.
+    if (command.unit->resets() != command.resets) {
+      const Asc asc = command.unit->last_reset();
+      std::erase(command.nexus->attentions, asc);
+      co_return Response::Check(SenseKey::kUnitAttention, asc);
+    }
   }
   co_return Response::Status(ScsiStatus::kTaskSetFull);
 }

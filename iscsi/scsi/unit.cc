@@ -160,18 +160,19 @@ hydra::Status LogicalUnit::TakeShared(const DiskAccess& access) {
   const bool reset = now->resets != shared_.resets;
   epoch_ = access.epoch;
   shared_ = std::move(*now);
-  if (reset) ResetHere(shared_.last_reset, [] {});
+  // Commands that are under way here were fenced; each says so when it hears of it (Execute). Who
+  // just learned of the reset by a command of its own must not lose that one.
+  if (reset) ForgetStates(shared_.last_reset);
   return hydra::Status::Ok();
 }
 
 // --- Resets -------------------------------------------------------------------------------------
 
-void LogicalUnit::ResetHere(Asc asc, std::function<void()> done) {
+void LogicalUnit::ForgetStates(Asc asc) {
   reserved_by_ = nullptr;
   write_protected = false;
   descriptor_sense = false;
   Attention(asc);
-  AbortTasks(nullptr, std::move(done));
 }
 
 void LogicalUnit::Reset(Asc asc, Disk::Done done) {
@@ -179,7 +180,8 @@ void LogicalUnit::Reset(Asc asc, Disk::Done done) {
   // The last to end calls back: tasks here, and those elsewhere.
   const auto last =
       std::shared_ptr<void>(nullptr, [outcome, done = std::move(done)](void*) { done(*outcome); });
-  ResetHere(asc, [last] {});
+  ForgetStates(asc);
+  AbortTasks(nullptr, [last] {});
   const auto count = [asc](SharedState* shared) {
     ++shared->resets;
     shared->last_reset = asc;

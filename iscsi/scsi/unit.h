@@ -97,6 +97,8 @@ class LogicalUnit {
   // What all portals share, as last heard of: the disk has it. Who makes a unit refreshes it before
   // anyone joins; from then on it hears of changes by others.
   const Reservations& reservations() const { return shared_.reservations; }
+  uint32_t resets() const { return shared_.resets; }
+  Asc last_reset() const { return shared_.last_reset; }
   uint64_t epoch() const { return epoch_; }  // of the disk's access, to which that belongs
   void RefreshShared(Disk::Done done);
   // Applies the change to a copy of what the disk has and puts it in its place, again if another
@@ -128,7 +130,7 @@ class LogicalUnit {
   void EndTurn();
   // What others may have made of it: everyone here hears what they have to.
   hydra::Status TakeShared(const DiskAccess& access);
-  void ResetHere(Asc asc, std::function<void()> done);
+  void ForgetStates(Asc asc);  // that a reset ends, and tells everyone
 
   std::unique_ptr<Disk> disk_;
   UnitOptions options_;

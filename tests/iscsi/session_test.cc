@@ -433,6 +433,28 @@ TEST_F(OvertakenTest, AWriteIsDoneAnewWhenTheInitiatorStillWaits) {
   EXPECT_TRUE(Written());
 }
 
+// What others made of the unit while the command was under way.
+TEST_F(OvertakenTest, AWriteThatWasUnderWayDuringAResetElsewhereSaysSo) {
+  Open();
+  disk_->Hold();
+  ASSERT_OK(Give(Write(7, 16, 1), Bytes(512, 0xab)));
+  SharedState shared;
+  shared.resets = 1;
+  shared.last_reset = Asc::kLunReset;
+  disk_->access()->now = {unit_->epoch() + 1, shared.Encode()};
+  disk_->Release();
+  // It was let through before the reset, or refused by it: here it was let through.
+  ExpectStatus(7, ScsiStatus::kGood);
+  ASSERT_OK(Give(Write(8, 17, 1), Bytes(512, 0xcd)));
+  const OutPdu ping = Next();
+  ASSERT_EQ(ping.header.opcode(), Opcode::kNopIn);
+  ASSERT_OK(Give(AnswerTo(ping.header.transfer_tag())));
+  ExpectStatus(8, ScsiStatus::kCheckCondition);
+  EXPECT_NE(disk_->Contents(17 * 512, 512), Bytes(512, 0xcd));
+  ASSERT_OK(Give(Write(9, 17, 1), Bytes(512, 0xcd)));  // told once
+  ExpectStatus(9, ScsiStatus::kGood);
+}
+
 TEST_F(OvertakenTest, AWriteThatIsAbortedMeanwhileIsNeverDone) {
   const uint32_t tag = WriteTooLate();
   ASSERT_OK(Give(TaskRequest(1, 7, next_sn_ - 1)));
