@@ -42,6 +42,18 @@ struct OpenOptions {
   bool random = false;  // reads come in no order: the system is not to read ahead
 };
 
+// While it lives, reads of its thread do not wait for a disk: what is not in memory fails with
+// kBusy. For files that bypass the page cache everything is so.
+class NoWaitReads {
+ public:
+  NoWaitReads();
+  ~NoWaitReads();
+  NoWaitReads(const NoWaitReads&) = delete;
+  NoWaitReads& operator=(const NoWaitReads&) = delete;
+
+  static bool on();
+};
+
 // An open file. Different threads may read at the same time and one may write meanwhile; two
 // writers need their own agreement.
 class File {

@@ -134,6 +134,8 @@ class SliceCursor {
   size_t consumed_ = 0;  // of slices_[next_]
 };
 
+thread_local unsigned no_wait_reads = 0;
+
 class PosixFile final : public File {
  public:
   PosixFile(Descriptor fd, std::string path, bool direct)
@@ -142,10 +144,9 @@ class PosixFile final : public File {
   Result<size_t> PRead(uint64_t offset, std::span<uint8_t> out) override {
     size_t done = 0;
     while (done < out.size()) {
-      const ssize_t n = RetryInterrupted([&] {
-        return ::pread(fd_.get(), out.data() + done, out.size() - done,
-                       static_cast<off_t>(offset + done));
-      });
+      const ssize_t n = NoWaitReads::on() ? ReadNow(offset + done, out.subspan(done))
+                                          : Read(offset + done, out.subspan(done));
+      if (n < 0 && errno == EAGAIN) return Status::Busy("not in memory");
       if (n < 0) return FromErrno("pread", path_, errno);
       done += static_cast<size_t>(n);
       // A direct read of a partial page is the end of the file; going on from there would be
@@ -153,6 +154,23 @@ class PosixFile final : public File {
       if (n == 0 || (direct_ && n % kPageSize != 0)) break;
     }
     return done;
+  }
+
+  ssize_t Read(uint64_t offset, std::span<uint8_t> out) const {
+    return RetryInterrupted(
+        [&] { return ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset)); });
+  }
+  // File systems that cannot tell whether they would wait count as waiting.
+  ssize_t ReadNow(uint64_t offset, std::span<uint8_t> out) const {
+    if (direct_) {
+      errno = EAGAIN;
+      return -1;
+    }
+    const iovec vector{out.data(), out.size()};
+    const ssize_t n = RetryInterrupted(
+        [&] { return ::preadv2(fd_.get(), &vector, 1, static_cast<off_t>(offset), RWF_NOWAIT); });
+    if (n < 0 && errno == EOPNOTSUPP) errno = EAGAIN;
+    return n;
   }
 
   // Every call carries RWF_DSYNC: of a write that takes several, each part is durable by itself.
@@ -213,6 +231,10 @@ class PosixFileLock final : public FileLock {
 };
 
 }  // namespace
+
+NoWaitReads::NoWaitReads() { ++no_wait_reads; }
+NoWaitReads::~NoWaitReads() { --no_wait_reads; }
+bool NoWaitReads::on() { return no_wait_reads > 0; }
 
 Result<std::unique_ptr<File>> PosixFileSystem::Open(const std::string& path,
                                                     const OpenOptions& options) {

@@ -134,6 +134,8 @@ class ReadJob {
  public:
   virtual ~ReadJob() = default;
   virtual void Run() = 0;
+  // Does it at once if nothing has to wait for the disk. False: it is still to be run.
+  virtual bool TryRun() { return false; }
 };
 
 struct GroupInfo {

@@ -224,6 +224,12 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
 
   void Run() override { status_ = ReadAll(); }
 
+  // What memory does not have, or has wrong, is left to Run.
+  bool TryRun() override {
+    const NoWaitReads no_wait;
+    return ReadAll().ok();
+  }
+
   Result<ReadResult> Take() {
     HYDRA_RETURN_IF_ERROR(status_);
     return std::move(result_);

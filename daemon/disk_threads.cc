@@ -12,6 +12,7 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr unsigned kWorkers = 2;
+constexpr size_t kReadHereBytes = 64u << 10;
 
 }  // namespace
 
@@ -79,6 +80,8 @@ void DiskThreads::Read(ShardRead read) {
     engine_->DropRead(std::move(read.job));
     return;
   }
+  // What is in memory is read here: going to another thread and back takes longer.
+  if (read.bytes <= kReadHereBytes && read.job->TryRun()) return handlers_.read(std::move(read));
   ++reads_;
   // Handlers must be copyable; the job is not.
   auto shared = std::make_shared<ShardRead>(std::move(read));

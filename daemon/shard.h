@@ -77,6 +77,7 @@ struct ShardRead {
   GroupId group = 0;
   uint64_t ticket = 0;
   std::unique_ptr<ReadJob> job;
+  size_t bytes = 0;  // about how much it reads
 };
 
 struct ShardOutput {
@@ -289,6 +290,7 @@ class Shard {
   void Answer(const ShardRequest& request, ShardAnswer answer, Status status = Status::Ok());
   void AnswerId(uint64_t id, ShardAnswer answer, Outcome outcome);
   void StartRead(ShardRequest request);
+  size_t BytesOf(uint64_t blocks) const { return blocks * block_pages_ * kPageSize; }
   void ServeReads(Nanos now);
 
   Options options_;

@@ -369,7 +369,7 @@ void Shard::Resolve(uint64_t ticket, Nanos now) {
   }
   const uint64_t read = next_ticket_++;
   resolving_[read] = ticket;
-  out_.reads.push_back({options_.group, read, std::move(*job)});
+  out_.reads.push_back({options_.group, read, std::move(*job), BytesOf(count)});
 }
 
 // The blocks are known: a compare is decided, a part becomes whole blocks.
@@ -519,8 +519,9 @@ void Shard::StartRead(ShardRequest request) {
   auto job = engine_->PlanRead(options_.group, request.lba, request.count);
   if (!job.ok()) return Answer(request, ShardAnswer::kInvalid, job.status());
   const uint64_t ticket = next_ticket_++;
+  const size_t bytes = BytesOf(request.count);
   reading_[ticket] = {std::move(request), now_};
-  out_.reads.push_back({options_.group, ticket, std::move(*job)});
+  out_.reads.push_back({options_.group, ticket, std::move(*job), bytes});
 }
 
 void Shard::ServeReads(Nanos now) {

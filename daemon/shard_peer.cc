@@ -104,7 +104,7 @@ bool Shard::Serve(const paxos::ServeCatchUp& serve) {
   const uint64_t ticket = next_ticket_++;
   serving_[ticket] = {serve, info->truncated};
   catching_up_.insert(serve.to.node);
-  out_.reads.push_back({options_.group, ticket, std::move(*job)});
+  out_.reads.push_back({options_.group, ticket, std::move(*job), 0});
   return true;
 }
 
@@ -144,7 +144,7 @@ void Shard::Serve(const paxos::ServeBody& serve, Nanos now) {
   if (!job.ok()) return AnswerBody(serve, {}, now);
   const uint64_t ticket = next_ticket_++;
   serving_[ticket] = {serve, 0};
-  out_.reads.push_back({options_.group, ticket, std::move(*job)});
+  out_.reads.push_back({options_.group, ticket, std::move(*job), 0});
 }
 
 void Shard::AnswerBody(const paxos::ServeBody& serve, std::vector<LogEntry> entries, Nanos now) {

@@ -78,6 +78,32 @@ TEST_F(PosixFiles, ReadWhatWasWrittenAndStopAtTheEnd) {
   EXPECT_EQ(ReadText(file.get(), 2, 10), "ab");
 }
 
+TEST_F(PosixFiles, ReadsThatMayNotWaitSucceedOrSayBusy) {
+  auto file = Make("f");
+  ASSERT_TRUE(file->PWriteV(0, std::vector<IoSlice>{Slice("abcd")}, Durability::kDsync).ok());
+  EXPECT_EQ(ReadText(file.get(), 0, 4), "abcd");
+  std::vector<uint8_t> bytes(4);
+  {
+    const NoWaitReads no_wait;
+    const Result<size_t> cached = file->PRead(0, bytes);
+    if (cached.ok()) {
+      EXPECT_EQ(*cached, 4u);
+      EXPECT_EQ(std::string(bytes.begin(), bytes.end()), "abcd");
+    } else {
+      EXPECT_EQ(cached.status().code(), Code::kBusy);  // a file system that cannot tell
+    }
+    OpenOptions direct;
+    direct.read_only = direct.direct = true;
+    auto around = fs_.Open(dir_ + "/f", direct);
+    ASSERT_TRUE(around.ok());
+    Buffer page = Buffer::Allocate(kPageSize);
+    const Result<size_t> waits = (*around)->PRead(0, page.span());
+    EXPECT_TRUE(waits.ok() || waits.status().code() == Code::kBusy);
+  }
+  EXPECT_FALSE(NoWaitReads::on());
+  EXPECT_EQ(ReadText(file.get(), 0, 4), "abcd");
+}
+
 TEST_F(PosixFiles, WriteMoreSlicesThanTheKernelTakesAtOnce) {
   auto file = Make("f");
   std::string expected(3 * IOV_MAX + 5, '\0');
