@@ -4,8 +4,7 @@
 // number 0. What it knows of the cluster is at most a few seconds old; a volume made meanwhile is
 // found when it is asked for by name, and by discovery.
 //
-// A unit lives as long as its volume, so that reservations outlast the sessions that made them.
-// They are kept in this process alone: other portals do not know them, and they end with it.
+// A unit lives as long as its volume.
 #pragma once
 
 #include <memory>

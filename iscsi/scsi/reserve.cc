@@ -57,8 +57,9 @@ Response ReadReservation(const Reservations& state, uint16_t allocation) {
 }
 
 Response ReportCapabilities(uint16_t allocation) {
-  // Types: all six. Nothing persists through power loss here, nor registers several ports at once.
-  return Response::Data({0, 8, 0, 0x80, 0xea, 0x01, 0, 0}, allocation);
+  // Types: all six. Everything persists through power loss, asked for or not; nothing registers
+  // several ports at once.
+  return Response::Data({0, 8, 0x01, 0x81, 0xea, 0x01, 0, 0}, allocation);
 }
 
 Response ReadFullStatus(const Reservations& state, uint16_t allocation) {
@@ -168,8 +169,8 @@ Task<Response> PersistentReserveOut(Command& command) {
   const bool right_length = action == 7 ? length > kParameterBytes : length == kParameterBytes;
   if (!right_length || command.out.size() < length) co_return Response::ParameterLength();
   command.out = command.out.first(length);
-  // SPEC_I_PT, ALL_TG_PT, APTPL: not supported, as REPORT CAPABILITIES says.
-  if (action != 7 && (command.out[20] & 0x0d) != 0) co_return Response::BadParameter(20);
+  // SPEC_I_PT, ALL_TG_PT: not supported, as REPORT CAPABILITIES says. APTPL makes no difference.
+  if (action != 7 && (command.out[20] & 0x0c) != 0) co_return Response::BadParameter(20);
 
   LogicalUnit* unit = command.unit;
   Reservations::Outcome outcome;
@@ -184,6 +185,9 @@ Task<Response> PersistentReserveOut(Command& command) {
   };
   Task<hydra::Status> change = unit->ChangeShared(act);
   const hydra::Status changed = co_await change;
+  if (changed.code() == Code::kNoSpace) {
+    co_return Response::Check(SenseKey::kIllegalRequest, Asc::kInsufficientRegistrationResources);
+  }
   if (!changed.ok()) co_return DiskFailure(changed, 0);
   for (const auto& [id, asc] : outcome.attentions) unit->AttentionTo(id, asc);
   outcome.preempted.erase(command.nexus->id());

@@ -313,13 +313,14 @@ TEST_F(ScsiPersistent, ClearLeavesNothing) {
 }
 
 TEST_F(ScsiPersistent, CapabilitiesAreHonest) {
-  EXPECT_EQ(In(2), (Bytes{0, 8, 0, 0x80, 0xea, 0x01, 0, 0}));
+  EXPECT_EQ(In(2), (Bytes{0, 8, 0x01, 0x81, 0xea, 0x01, 0, 0}));
   Bytes list(24);
   Put64(&list[8], 1);
-  list[20] = 0x01;  // APTPL
+  list[20] = 0x08;  // SPEC_I_PT
   EXPECT_TRUE(Failed(Run({0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0}, list), SenseKey::kIllegalRequest,
                      Asc::kInvalidFieldInParameters));
-  EXPECT_TRUE(Out(&first_, kRegister, 0, 1).good());
+  list[20] = 0x01;  // APTPL
+  EXPECT_TRUE(Run({0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0}, list).good());
   const Bytes full = In(3);
   ASSERT_GT(full.size(), 8u + 24 + 4);
   EXPECT_EQ(full[8 + 24], 0x45) << "an iSCSI transport ID";
