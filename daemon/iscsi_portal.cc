@@ -33,7 +33,8 @@ class IscsiPortal::Impl {
   explicit Impl(Options options)
       : options_(std::move(options)),
         work_(asio::make_work_guard(io_)),
-        directory_(&io_, {options_.cluster, 512, options_.chap}),
+        directory_(&io_,
+                   {options_.cluster, 512, options_.chap, static_cast<uint16_t>(options_.node)}),
         portal_(&io_, &directory_, PortalOptionsOf(options_)) {}
 
   ~Impl() {

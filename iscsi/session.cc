@@ -75,11 +75,11 @@ void Session::Closed() {
   if (closed_) return;
   closed_ = true;
   if (environment_.metrics) environment_.metrics->sessions->Add(-1);
-  if (environment_.unit) environment_.unit->Leave(&nexus_);
+  const std::shared_ptr<Session> self = shared_from_this();
+  if (environment_.unit) environment_.unit->Leave(&nexus_, [self] {});
   held_.clear();
   AnswerAsks([](uint32_t, const Ask&) { return true; }, false);
   // Those that run keep this alive until they end.
-  const std::shared_ptr<Session> self = shared_from_this();
   AbortTasks([self] {
     if (self->drained_) std::exchange(self->drained_, {})();
   });

@@ -173,10 +173,14 @@ void Session::HandleLogout(const Header& header) {
     return SendStatus(answer);
   }
   logged_out_ = true;
-  AbortTasks([self = shared_from_this(), answer] {
+  const auto leave = [self = shared_from_this(), answer] {
     if (self->closed_) return;
     self->SendStatus(answer);
     self->output_->Close("logged out");
+  };
+  AbortTasks([self = shared_from_this(), leave] {
+    if (!self->environment_.unit) return leave();
+    self->environment_.unit->Release(self->nexus_.id(), leave);
   });
 }
 

@@ -203,7 +203,12 @@ void VolumeDirectory::Impl::FinishOpen(const std::string& volume, uint32_t id,
     if (!refreshed.ok()) return done(refreshed);
     const auto [entry, added] = self->units_.try_emplace(volume, Known{id, unit});
     if (added) self->volumes_[volume] = id;
-    done(entry->second.unit);  // two may have asked at the same time
+    const auto known = entry->second.unit;  // two may have asked at the same time
+    // Whoever reserved it through this portal before it was restarted is gone.
+    const std::string holder = known->reserved_by();
+    const bool ours = holder.ends_with(fmt::format(",t,0x{:04x}", self->options_.portal_group));
+    if (!added || !ours) return done(known);
+    known->Release(holder, [known, done] { done(known); });
   });
 }
 

@@ -23,6 +23,7 @@ class VolumeDirectory : public TargetDirectory {
     Uuid cluster;
     uint32_t logical_block = 512;
     ChapAccounts chap;  // of every initiator
+    uint16_t portal_group = 1;
   };
 
   // On the thread of the io_context, like everything else.

@@ -65,8 +65,6 @@ Task<Response> OrWrite(Command& command);
 // --- provisioning.cc ---
 Task<Response> WriteSame(Command& command);
 Task<Response> Unmap(Command& command);
-Task<Response> SanitizeErase(Command& command);
-Response SanitizeExitFailure(Command& command);
 
 // --- mode.cc ---
 Response ModeSense(Command& command);
@@ -86,8 +84,8 @@ Response ReadDefectData10(Command& command);
 Response ReadDefectData12(Command& command);
 
 // --- reserve.cc ---
-Response Reserve(Command& command);
-Response Release(Command& command);
+Task<Response> Reserve(Command& command);
+Task<Response> Release(Command& command);
 Task<Response> PersistentReserveIn(Command& command);
 Task<Response> PersistentReserveOut(Command& command);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WRITE SAME, UNMAP and SANITIZE.
+// WRITE SAME and UNMAP.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -141,26 +141,6 @@ Task<Response> Unmap(Command& command) {
     if (!done.ok()) co_return DiskFailure(done, range.lba);
   }
   co_return Response::Good().Moves(length);
-}
-
-// BLOCK ERASE: every block is given back and reads as zeroes, through all portals. What the nodes'
-// disks held of it goes as their segments are used again. IMMED or not, it is answered when it is
-// done; commands that come meanwhile are told to wait.
-Task<Response> SanitizeErase(Command& command) {
-  if (Get16(&command.cdb[7]) != 0) co_return Response::BadCdb(7);
-  LogicalUnit* unit = command.unit;
-  ++unit->sanitizing;
-  const uint64_t bytes = unit->blocks() * unit->block();
-  const hydra::Status done = co_await UnmapDisk(command, 0, bytes);
-  --unit->sanitizing;
-  if (!done.ok()) co_return DiskFailure(done, 0);
-  co_return Response::Good();
-}
-
-// It never fails for good: there is no such mode to leave.
-Response SanitizeExitFailure(Command& command) {
-  if (Get16(&command.cdb[7]) != 0) return Response::BadCdb(7);
-  return Response::Good();
 }
 
 }  // namespace hydra::iscsi

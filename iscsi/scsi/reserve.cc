@@ -125,22 +125,30 @@ Reservations::Outcome Act(const Command& command, Reservations* state) {
 
 }  // namespace
 
-Response Reserve(Command& command) {
-  if (!command.unit->reservations().registrations().empty()) {
-    return Response::Status(ScsiStatus::kReservationConflict);
-  }
-  command.unit->Reserve(command.nexus);
-  return Response::Good();
+// For `nexus`, or, if that is empty, of what it has reserved: of what it has not, nothing happens,
+// and that is all right.
+Task<Response> ChangeReserved(Command& command, bool reserve) {
+  Response response;
+  const auto change = [&](SharedState* shared) {
+    const std::string nexus = command.nexus->id();
+    const bool others = !shared->reserved_by.empty() && shared->reserved_by != nexus;
+    if (command.arrived && command.epoch != command.unit->epoch()) {
+      response = DiskFailure(hydra::Status::Fenced("access was changed"), 0);
+    } else if (!shared->reservations.registrations().empty() || (reserve && others)) {
+      response = Response::Status(ScsiStatus::kReservationConflict);
+    } else if (!others) {
+      shared->reserved_by = reserve ? nexus : std::string();
+    }
+    return response.good();
+  };
+  Task<hydra::Status> changing = command.unit->ChangeShared(change);
+  const hydra::Status changed = co_await changing;
+  if (!changed.ok()) co_return DiskFailure(changed, 0);
+  co_return response;
 }
 
-// Of what one has not reserved: nothing happens, and that is all right.
-Response Release(Command& command) {
-  if (!command.unit->reservations().registrations().empty()) {
-    return Response::Status(ScsiStatus::kReservationConflict);
-  }
-  if (command.unit->reserved_by() == command.nexus) command.unit->Reserve(nullptr);
-  return Response::Good();
-}
+Task<Response> Reserve(Command& command) { return ChangeReserved(command, true); }
+Task<Response> Release(Command& command) { return ChangeReserved(command, false); }
 
 Task<Response> PersistentReserveIn(Command& command) {
   Disk* disk = command.unit->disk();

@@ -26,7 +26,6 @@ enum class SenseKey : uint8_t {
 enum class Asc : uint16_t {
   kNone = 0x0000,
   kBecomingReady = 0x0401,
-  kSanitizeInProgress = 0x041b,
   kCommunicationFailure = 0x0800,
   kUnrecoveredReadError = 0x1100,
   kParameterListLength = 0x1a00,

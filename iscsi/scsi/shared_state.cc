@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "iscsi/scsi/shared_state.h"
 
+#include "base/check.h"
 #include "base/coding.h"
 
 namespace hydra::iscsi {
 namespace {
 
 constexpr uint8_t kSharedVersion = 1;
-constexpr size_t kSharedHead = 7;
+constexpr size_t kSharedHead = 8;  // without who reserved it
 
 }  // namespace
 
@@ -16,6 +17,9 @@ std::string SharedState::Encode() const {
   PutU8(&bytes, kSharedVersion);
   PutFixed32(&bytes, resets);
   PutFixed16(&bytes, static_cast<uint16_t>(last_reset));
+  HYDRA_CHECK(reserved_by.size() <= Reservations::kMaxNexusBytes);
+  PutU8(&bytes, static_cast<uint8_t>(reserved_by.size()));
+  bytes += reserved_by;
   return bytes + reservations.Encode();
 }
 
@@ -28,11 +32,17 @@ Result<SharedState> SharedState::Decode(std::string_view bytes) {
   decoder.U8(&version);
   if (version != kSharedVersion) return Status::Unsupported("shared state of a newer version");
   decoder.Fixed32(&state.resets);
-  if (!decoder.Fixed16(&reset) || bytes.size() == kSharedHead) {
+  decoder.Fixed16(&reset);
+  uint8_t length = 0;
+  std::span<const uint8_t> holder;
+  decoder.U8(&length);
+  if (!decoder.Bytes(length, &holder) || decoder.remaining() == 0) {
     return Status::Corruption("this is no shared state");
   }
   state.last_reset = static_cast<Asc>(reset);
-  HYDRA_ASSIGN_OR_RETURN(state.reservations, Reservations::Decode(bytes.substr(kSharedHead)));
+  state.reserved_by.assign(holder.begin(), holder.end());
+  HYDRA_ASSIGN_OR_RETURN(state.reservations,
+                         Reservations::Decode(bytes.substr(kSharedHead + length)));
   return state;
 }
 

@@ -3,7 +3,8 @@
 // What all portals of the cluster have to know of a unit. A Disk keeps it, as bytes, which are
 // changed by compare and swap (LoadAccess, ChangeAccess).
 //
-//   u8 version (1), u32 resets, u16 last reset, then the reservations (reservations.h)
+//   u8 version (1), u32 resets, u16 last reset, u8 length, who reserved it, then the reservations
+//   (reservations.h)
 //
 // None at all stand for the state in the beginning.
 #pragma once
@@ -23,6 +24,7 @@ struct SharedState {
   // LUN and target resets so far, and what the last one is called.
   uint32_t resets = 0;
   Asc last_reset = Asc::kNone;
+  std::string reserved_by;  // by RESERVE(6) or (10): the nexus's id; empty: nobody
 
   bool operator==(const SharedState&) const = default;
 
@@ -32,7 +34,8 @@ struct SharedState {
 
   // Whether something that was allowed `before`, or was begun then, is not to happen any more.
   bool Narrows(const SharedState& before) const {
-    return resets != before.resets || reservations.Narrows(before.reservations);
+    return resets != before.resets || reservations.Narrows(before.reservations) ||
+           (!reserved_by.empty() && reserved_by != before.reserved_by);
   }
 };
 

@@ -17,8 +17,6 @@ constexpr int kMaxAttempts = 100;  // of a command that others overtake
 constexpr uint8_t kRequestSense = 0x03;
 constexpr uint8_t kInquiry = 0x12;
 constexpr uint8_t kReportLuns = 0xa0;
-constexpr uint8_t kBlockErase = 0x02;
-constexpr uint8_t kExitFailureMode = 0x1f;
 constexpr uint8_t kDpoFua = 0x18;
 constexpr uint8_t kDpoByteCheck = 0x16;
 constexpr uint8_t kGroup = 0x3f;
@@ -52,8 +50,8 @@ std::vector<CommandRow> MakeTable() {
       {0x0a, -1, "WRITE(6)", kW, {0x0a, 0x1f, 0xff, 0xff, 0xff, 0}, nullptr, Write},
       {0x12, -1, "INQUIRY", kA, {0x12, 0x01, 0xff, 0xff, 0xff, 0}, Inquiry, nullptr},
       {0x15, -1, "MODE SELECT(6)", kC, {0x15, 0x11, 0, 0, 0xff, 0}, ModeSelect, nullptr},
-      {0x16, -1, "RESERVE(6)", kU, {0x16, 0, 0, 0, 0, 0}, Reserve, nullptr},
-      {0x17, -1, "RELEASE(6)", kA, {0x17, 0, 0, 0, 0, 0}, Release, nullptr},
+      {0x16, -1, "RESERVE(6)", kU, {0x16, 0, 0, 0, 0, 0}, nullptr, Reserve},
+      {0x17, -1, "RELEASE(6)", kA, {0x17, 0, 0, 0, 0, 0}, nullptr, Release},
       {0x1a, -1, "MODE SENSE(6)", kR, {0x1a, 0x08, 0xff, 0xff, 0xff, 0}, ModeSense, nullptr},
       {0x1b, -1, "START STOP UNIT", kC, {0x1b, 0x01, 0, 0x0f, 0xf7, 0}, StartStopUnit, nullptr},
       {0x25,
@@ -78,20 +76,6 @@ std::vector<CommandRow> MakeTable() {
        nullptr},
       {0x41, -1, "WRITE SAME(10)", kW, Cdb10(0x41, 0x08), nullptr, WriteSame},
       {0x42, -1, "UNMAP", kW, {0x42, 0, 0, 0, 0, 0, kGroup, 0xff, 0xff, 0}, nullptr, Unmap},
-      {0x48,
-       kBlockErase,
-       "SANITIZE",
-       kW,
-       {0x48, 0xa0 | kBlockErase, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
-       nullptr,
-       SanitizeErase},
-      {0x48,
-       kExitFailureMode,
-       "SANITIZE",
-       kW,
-       {0x48, 0xa0 | kExitFailureMode, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
-       SanitizeExitFailure,
-       nullptr},
       {0x55,
        -1,
        "MODE SELECT(10)",
@@ -99,8 +83,8 @@ std::vector<CommandRow> MakeTable() {
        {0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
        ModeSelect,
        nullptr},
-      {0x56, -1, "RESERVE(10)", kU, {0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0}, Reserve, nullptr},
-      {0x57, -1, "RELEASE(10)", kA, {0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0}, Release, nullptr},
+      {0x56, -1, "RESERVE(10)", kU, {0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0}, nullptr, Reserve},
+      {0x57, -1, "RELEASE(10)", kA, {0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0}, nullptr, Release},
       {0x5a,
        -1,
        "MODE SENSE(10)",
@@ -199,8 +183,8 @@ std::optional<Response> CheckCdb(const Command& command, const CommandRow& row) 
 }
 
 bool Conflicts(const Command& command, const CommandRow& row) {
-  const Nexus* owner = command.unit->reserved_by();
-  if (owner != nullptr && owner != command.nexus && row.access != Access::kAlways) return true;
+  const std::string& owner = command.unit->reserved_by();
+  if (!owner.empty() && owner != command.nexus->id() && row.access != Access::kAlways) return true;
   const Access access = row.access == Access::kControls ? Access::kWrites : row.access;
   return command.unit->reservations().Conflicts(command.nexus->id(), access);
 }
@@ -221,9 +205,6 @@ std::optional<Response> Before(Command& command, const CommandRow& row) {
     return Response::Status(ScsiStatus::kReservationConflict);
   }
   if (auto refused = CheckCdb(command, row)) return refused;
-  if (command.unit->sanitizing > 0 && row.access != Access::kAlways) {
-    return Response::Check(SenseKey::kNotReady, Asc::kSanitizeInProgress);
-  }
   if (row.access == Access::kWrites && command.unit->write_protected) {
     return Response::Check(SenseKey::kDataProtect, Asc::kSoftwareWriteProtected);
   }
@@ -249,7 +230,6 @@ const CommandRow* FindCommand(uint8_t opcode, int service_action, bool* known) {
 
 int ServiceActionOf(const std::array<uint8_t, 32>& cdb) {
   switch (cdb[0]) {
-    case 0x48:
     case 0x5e:
     case 0x5f:
     case 0x83:
@@ -268,8 +248,8 @@ Task<Response> Execute(Command& command) {
     co_return Response::Check(SenseKey::kIllegalRequest, Asc::kInvalidOpcode);
   }
   // Whoever asks whether the unit is ready hears what other portals have done to it, and whether
-  // this one reaches the cluster.
-  if (row->opcode == kTestUnitReady && command.lun == 0) {
+  // this one reaches the cluster. And nobody is refused for what may be over elsewhere.
+  if (command.lun == 0 && (row->opcode == kTestUnitReady || Conflicts(command, *row))) {
     LogicalUnit* unit = command.unit;
     const hydra::Status refreshed =
         co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });

@@ -31,10 +31,27 @@ LogicalUnit::~LogicalUnit() {
 
 void LogicalUnit::Join(Nexus* nexus) { nexuses_.insert(nexus); }
 
-void LogicalUnit::Leave(Nexus* nexus) {
+void LogicalUnit::Leave(Nexus* nexus, std::function<void()> done) {
   nexuses_.erase(nexus);
-  if (reserved_by_ == nexus) reserved_by_ = nullptr;
-  std::erase_if(copies, [id = nexus->id()](const CopyResult& copy) { return copy.nexus == id; });
+  const std::string id = nexus->id();
+  std::erase_if(copies, [&](const CopyResult& copy) { return copy.nexus == id; });
+  Release(id, std::move(done));
+}
+
+void LogicalUnit::Release(const std::string& nexus, std::function<void()> done) {
+  const auto mine = [nexus](SharedState* shared) {
+    if (shared->reserved_by == nexus) shared->reserved_by.clear();
+    return true;
+  };
+  if (shared_.reserved_by != nexus) return done();
+  Start<hydra::Status>(
+      ChangeShared(mine), [this, done = std::move(done)](const hydra::Status& changed) {
+        if (!changed.ok()) {
+          HYDRA_LOG_WARN("{}: a reservation of an initiator that is gone stays: {}",
+                         options_.target_name, changed.ToString());
+        }
+        done();
+      });
 }
 
 namespace {
@@ -169,7 +186,6 @@ hydra::Status LogicalUnit::TakeShared(const DiskAccess& access) {
 // --- Resets -------------------------------------------------------------------------------------
 
 void LogicalUnit::ForgetStates(Asc asc) {
-  reserved_by_ = nullptr;
   write_protected = false;
   descriptor_sense = false;
   Attention(asc);
@@ -184,6 +200,7 @@ void LogicalUnit::Reset(Asc asc, Disk::Done done) {
   AbortTasks(nullptr, [last] {});
   const auto count = [asc](SharedState* shared) {
     ++shared->resets;
+    shared->reserved_by.clear();
     shared->last_reset = asc;
     return true;
   };

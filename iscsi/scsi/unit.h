@@ -77,7 +77,9 @@ class LogicalUnit {
   uint32_t blocks_per_physical() const { return disk_->block_bytes() / options_.logical_block; }
 
   void Join(Nexus* nexus);
-  void Leave(Nexus* nexus);
+  // `done` is called when what it had reserved by RESERVE is free; keep the unit until then.
+  void Leave(
+      Nexus* nexus, std::function<void()> done = [] {});
 
   // To everyone but `except`.
   void Attention(Asc asc, const Nexus* except = nullptr);
@@ -106,14 +108,13 @@ class LogicalUnit {
   // told what it did.
   Task<hydra::Status> ChangeShared(std::function<bool(SharedState*)> change);
 
-  Nexus* reserved_by() const { return reserved_by_; }  // RESERVE(6), RESERVE(10)
-  void Reserve(Nexus* nexus) { reserved_by_ = nexus; }
+  const std::string& reserved_by() const { return shared_.reserved_by; }  // RESERVE(6), RESERVE(10)
+  // Ends a RESERVE of that nexus, which is gone.
+  void Release(const std::string& nexus, std::function<void()> done);
 
   // Mode parameters that can be changed.
   bool write_protected = false;
   bool descriptor_sense = false;
-
-  unsigned sanitizing = 0;  // SANITIZE commands under way
 
   // Results of EXTENDED COPY by list identifier and nexus, until they are asked for.
   struct CopyResult {
@@ -140,7 +141,6 @@ class LogicalUnit {
   uint64_t fenced_ = 0;  // the epoch before which nothing can happen any more, as far as known
   bool changing_ = false;
   std::deque<std::function<void(bool)>> turns_;  // of those who wait to change or refresh it
-  Nexus* reserved_by_ = nullptr;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

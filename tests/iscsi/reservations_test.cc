@@ -208,8 +208,34 @@ TEST_F(TwoPaths, NothingChangesIfTheDiskRefuses) {
   EXPECT_TRUE(Out(&first_, kReserve, 1, 0, 3).good()) << "its turn was given back";
 }
 
+TEST_F(TwoPaths, AReserveBindsAllUntilItsNexusIsGone) {
+  const Bytes reserve = {0x16, 0, 0, 0, 0, 0};
+  const Bytes release = {0x17, 0, 0, 0, 0, 0};
+  EXPECT_TRUE(On(&far_, reserve).good());
+  EXPECT_TRUE(Conflict(On(&first_, reserve)));
+  EXPECT_TRUE(Conflict(On(&first_, Cdb10(0x28, 0, 1))));
+  EXPECT_TRUE(On(&first_, release).good()) << "of what it has not";
+  EXPECT_TRUE(Conflict(On(&first_, Cdb10(0x28, 0, 1))));
+  bool gone = false;
+  other_->Leave(&far_, [&] { gone = true; });
+  EXPECT_TRUE(gone);
+  EXPECT_TRUE(On(&first_, reserve).good());
+  EXPECT_TRUE(On(&first_, release).good());
+  EXPECT_EQ(unit_->reserved_by(), "");
+}
+
+TEST_F(TwoPaths, NobodyIsRefusedForWhatIsOverElsewhere) {
+  const auto watchers = std::exchange(disk_->access()->watchers, {});  // slow ones
+  EXPECT_TRUE(On(&far_, {0x16, 0, 0, 0, 0, 0}).good());
+  EXPECT_TRUE(Conflict(On(&first_, {0x16, 0, 0, 0, 0, 0})));
+  EXPECT_TRUE(On(&far_, {0x17, 0, 0, 0, 0, 0}).good());
+  EXPECT_TRUE(On(&first_, Cdb10(0x28, 0, 1)).good());
+  EXPECT_TRUE(On(&first_, {0x16, 0, 0, 0, 0, 0}).good());
+}
+
 TEST_F(TwoPaths, AResetIsOneOfAll) {
-  other_->Reserve(&far_);
+  EXPECT_TRUE(On(&far_, {0x16, 0, 0, 0, 0, 0}).good());
+  EXPECT_EQ(unit_->reserved_by(), far_.id());
   std::vector<std::string> aborted;
   first_.abort_tasks = [&](const auto& done) { aborted.push_back("near"), done(); };
   far_.abort_tasks = [&](const auto& done) { aborted.push_back("far"), done(); };
@@ -217,8 +243,8 @@ TEST_F(TwoPaths, AResetIsOneOfAll) {
   unit_->Reset(Asc::kLunReset, [&](const Status& status) { reset = status.ok(); });
   EXPECT_TRUE(reset);
   EXPECT_EQ(aborted, (std::vector<std::string>{"near"})) << "what is far was fenced";
-  EXPECT_EQ(other_->reserved_by(), nullptr);
-  EXPECT_EQ(disk_->access()->narrowed, 1u) << "nothing from before happens any more";
+  EXPECT_EQ(other_->reserved_by(), "");
+  EXPECT_EQ(disk_->access()->narrowed, 2u) << "by the RESERVE, then by the reset";
   const Bytes ready = {0, 0, 0, 0, 0, 0};
   for (Nexus* nexus : {&first_, &far_}) {
     EXPECT_TRUE(Failed(On(nexus, ready), SenseKey::kUnitAttention, Asc::kLunReset));
@@ -244,6 +270,7 @@ TEST(SharedStateBytes, ComeBackOrAreRefused) {
   state.reservations = Reserved({"a"}, kWriteExclusive);
   state.resets = 7;
   state.last_reset = Asc::kLunReset;
+  state.reserved_by = "b";
   const std::string good = state.Encode();
   EXPECT_EQ(*SharedState::Decode(good), state);
   EXPECT_EQ(*SharedState::Decode(""), SharedState());

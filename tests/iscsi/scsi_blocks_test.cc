@@ -281,28 +281,5 @@ TEST_F(ScsiBlocks, FailuresBecomeTheRightSense) {
   EXPECT_EQ(Run(Cdb10(0x28, 0, 1)).status, ScsiStatus::kTaskSetFull);
 }
 
-TEST_F(ScsiBlocks, SanitizeGivesEverythingBackAndKeepsOthersWaiting) {
-  const Bytes erase = {0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0};
-  const Bytes ready = {0, 0, 0, 0, 0, 0};
-  EXPECT_TRUE(Run(Cdb10(0x2a, 0, 8), Fill(8, 1)).good());
-  EXPECT_TRUE(Run(Cdb10(0x2a, kBlocks - 3, 3), Fill(3, 2)).good());
-  EXPECT_TRUE(BadCdb(Run({0x48, 0x02, 0, 0, 0, 0, 0, 0, 8, 0}, Bytes(8)))) << "takes no list";
-  EXPECT_TRUE(BadCdb(Run({0x48, 0x42, 0, 0, 0, 0, 0, 0, 0, 0}))) << "a reserved bit";
-  EXPECT_TRUE(BadCdb(Run({0x48, 0x01, 0, 0, 0, 0, 0, 0, 0, 0}))) << "OVERWRITE";
-  disk_->Hold();
-  Command command;
-  command.unit = unit_.get();
-  command.nexus = &first_;
-  std::copy(erase.begin(), erase.end(), command.cdb.begin());
-  bool good = false;
-  Start<Response>(Execute(command), [&](const Response& done) { good = done.good(); });
-  EXPECT_TRUE(Failed(Run(Cdb10(0x28, 0, 1)), SenseKey::kNotReady, Asc::kSanitizeInProgress));
-  EXPECT_FALSE(good);
-  disk_->Release();
-  EXPECT_TRUE(good);
-  EXPECT_TRUE(Run(ready).good());
-  EXPECT_EQ(disk_->Contents(0, kBytes), Bytes(kBytes));
-}
-
 }  // namespace
 }  // namespace hydra::iscsi
