@@ -162,6 +162,8 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
   command.unit = environment_.unit.get();
   command.nexus = &nexus_;
   command.memory = environment_.memory.get();
+  if (environment_.clock != nullptr) NoteTime(environment_.clock->Now());
+  command.late = stalled_.has_value();
   if (command.unit != nullptr) {
     command.epoch = command.unit->epoch();
     command.resets = command.unit->resets();

@@ -63,6 +63,9 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   // A silent initiator is asked whether it is there, and given up if it does not say so.
   static constexpr Nanos kPingAfter = 15 * kSecond;
   static constexpr Nanos kPingTimeout = 15 * kSecond;
+  // A process that did not run for so long finds commands that were sent before that, perhaps given
+  // up by an initiator that has gone on elsewhere. (Less than any initiator waits.)
+  static constexpr Nanos kStalled = 3 * kSecond;
 
   class Output {
    public:
@@ -186,6 +189,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
 
   // --- session_manage.cc: everything that is not a SCSI command ---
   void HandleNop(const Header& header, std::vector<uint8_t> data);
+  void NoteTime(Nanos now);
   void AskWhetherItWaits(const std::weak_ptr<ScsiTask>& task, std::function<void(bool)> done);
   void AnswerAsks(const std::function<bool(uint32_t tag, const Ask& ask)>& which, bool waits);
   uint32_t SendPing();
@@ -226,6 +230,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   uint32_t text_tag_ = kNoTag;
 
   Nanos now_;
+  std::optional<Nanos> stalled_;  // when it was noticed; until a NOP sent since then is answered
   Nanos heard_;
   Nanos pinged_ = 0;  // 0: no ping is out
   uint32_t ping_tag_ = kNoTag;

@@ -36,6 +36,8 @@ constexpr uint8_t kAsyncLogout = 1;  // event: the target asks for a logout
 void Session::HandleNop(const Header& header, std::vector<uint8_t> data) {
   // An answer to our own, which needs none.
   if (header.task_tag() == kNoTag) {
+    const auto asked = asks_.find(header.transfer_tag());
+    if (asked != asks_.end() && stalled_ && asked->second.since >= *stalled_) stalled_.reset();
     return AnswerAsks([&](uint32_t tag, const Ask&) { return tag == header.transfer_tag(); }, true);
   }
   Header answer(Opcode::kNopIn);
@@ -46,8 +48,13 @@ void Session::HandleNop(const Header& header, std::vector<uint8_t> data) {
   SendStatus(answer, std::string(data.begin(), data.begin() + static_cast<ptrdiff_t>(most)));
 }
 
+void Session::NoteTime(Nanos now) {
+  if (now - now_ >= kStalled) stalled_ = now;
+  now_ = std::max(now_, now);
+}
+
 void Session::Tick(Nanos now) {
-  now_ = now;
+  NoteTime(now);
   if (closed_) return;
   if (pinged_ != 0 && now - pinged_ >= kPingTimeout) {
     return output_->Close("the initiator does not answer");

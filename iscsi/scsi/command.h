@@ -45,6 +45,7 @@ struct Command {
   std::shared_ptr<DiskIo> arrived;
   uint64_t epoch = 0;   // of access to the disk, as it was then
   uint32_t resets = 0;  // ... and how many there had been
+  bool late = false;    // it may have been sent long ago
   // Asks the initiator whether it still waits for this command. Null: it does.
   std::function<void(std::function<void(bool)> done)> still_waits;
 

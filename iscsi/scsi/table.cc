@@ -255,6 +255,9 @@ Task<Response> Execute(Command& command) {
         co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
     if (!refreshed.ok()) co_return DiskFailure(refreshed, 0);
   }
+  if (command.late && command.lun == 0 && !co_await Renew(command)) {
+    co_return Response::Status(ScsiStatus::kTaskAborted);
+  }
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     if (auto refused = Before(command, *row)) co_return *refused;
     if (row->now != nullptr) co_return row->now(command);

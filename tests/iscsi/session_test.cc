@@ -455,6 +455,30 @@ TEST_F(OvertakenTest, AWriteThatWasUnderWayDuringAResetElsewhereSaysSo) {
   ExpectStatus(9, ScsiStatus::kGood);
 }
 
+// What is read after a stall may have been sent before it.
+TEST_F(OvertakenTest, AfterAStallCommandsWaitUntilTheInitiatorSaysThatItIsThere) {
+  Open();
+  session_->Tick(kSecond);
+  session_->Tick(kSecond + Session::kStalled);
+  ASSERT_OK(Give(Write(7, 16, 1), Bytes(512, 0xab)));
+  EXPECT_FALSE(Written());
+  const OutPdu ping = Next();
+  ASSERT_EQ(ping.header.opcode(), Opcode::kNopIn);
+  ASSERT_OK(Give(AnswerTo(ping.header.transfer_tag())));
+  ExpectStatus(7, ScsiStatus::kGood);
+  EXPECT_TRUE(Written());
+  ASSERT_OK(Give(Write(8, 17, 1), Bytes(512, 0xcd)));  // it is there
+  ExpectStatus(8, ScsiStatus::kGood);
+}
+
+TEST_F(OvertakenTest, AfterAStallWhatCameOnAConnectionThatIsGoneIsNeverDone) {
+  Open();
+  session_->Tick(kSecond + Session::kStalled);
+  ASSERT_OK(Give(Write(7, 16, 1), Bytes(512, 0xab)));
+  session_->Closed();
+  EXPECT_FALSE(Written());
+}
+
 TEST_F(OvertakenTest, AWriteThatIsAbortedMeanwhileIsNeverDone) {
   const uint32_t tag = WriteTooLate();
   ASSERT_OK(Give(TaskRequest(1, 7, next_sn_ - 1)));
