@@ -400,6 +400,8 @@ leveldb::Status LevelDbEnv::NewSequentialFile(const std::string& path,
 leveldb::Status LevelDbEnv::NewRandomAccessFile(const std::string& path,
                                                 leveldb::RandomAccessFile** result) {
   *result = nullptr;
+  // A table is opened by who may wait: what cannot be read of it now would be missing for ever.
+  if (NoWaitReads::on()) return leveldb::Status::IOError(path, "not now");
   Result<std::unique_ptr<File>> file = fs_->Open(path, {.read_only = true});
   if (file.ok()) {
     *result = new RandomAccess(std::move(*file), path);

@@ -192,6 +192,10 @@ void Router::Refresh(milliseconds timeout, std::function<void(Status)> done) {
   core_->Refresh(timeout, std::move(done));
 }
 
+void Router::RefreshToCurrent(milliseconds timeout, std::function<void(Status)> done) {
+  core_->Refresh(timeout, std::move(done), true);
+}
+
 void Router::RefreshFromAll(std::function<void(Status)> done) {
   core_->RefreshFromAll(std::move(done));
 }

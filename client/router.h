@@ -119,6 +119,8 @@ class Router {
   // Asks for the catalogue: the node that answered the last call if possible, so that a change that
   // was just made is seen.
   void Refresh(std::chrono::milliseconds timeout, std::function<void(Status)> done);
+  // The same; what it ends with has every change that was made before.
+  void RefreshToCurrent(std::chrono::milliseconds timeout, std::function<void(Status)> done);
   // Asks all nodes, and takes the newest: what one node does not know yet, another may. Nodes that
   // do not answer soon are passed over. OK if any answered.
   void RefreshFromAll(std::function<void(Status)> done);

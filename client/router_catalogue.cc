@@ -141,9 +141,10 @@ Status Router::Core::Adopt(const rpc::Reply& reply) {
   return Status::Ok();
 }
 
-void Router::Core::Refresh(milliseconds timeout, std::function<void(Status)> done) {
+void Router::Core::Refresh(milliseconds timeout, std::function<void(Status)> done, bool current) {
   rpc::Request request;
   request.mutable_get_catalogue()->set_newer_than(catalogue->version);
+  request.mutable_get_catalogue()->set_current(current);
   Call(request, timeout, 0,
        [self = shared_from_this(), done = std::move(done)](Status status, const rpc::Reply& reply,
                                                            bool) {

@@ -83,7 +83,8 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
 
   // router_catalogue.cc
   void SetDirectory(CatalogueView directory);
-  void Refresh(std::chrono::milliseconds timeout, std::function<void(Status)> done);
+  void Refresh(std::chrono::milliseconds timeout, std::function<void(Status)> done,
+               bool current = false);
   void RefreshFromAll(std::function<void(Status)> done);
   void RefreshSoon();  // something seems to be out of date
   void Call(const rpc::Request& request, std::chrono::milliseconds timeout, NodeId only,

@@ -33,12 +33,13 @@ namespace {
 void Look(const std::shared_ptr<VolumeState>& state,
           std::function<void(Result<CatalogueView::Volume>)> done) {
   Router* router = &state->runtime->router;
-  router->Refresh(state->runtime->options.timeout,
-                  [state, router, done = std::move(done)](const Status& refreshed) {
-                    if (!refreshed.ok()) return done(refreshed);
-                    if (Status updated = state->Update(); !updated.ok()) return done(updated);
-                    done(router->catalogue()->volumes.at(state->name));
-                  });
+  router->RefreshToCurrent(state->runtime->options.timeout,
+                           [state, router, done = std::move(done)](const Status& refreshed) {
+                             if (!refreshed.ok()) return done(refreshed);
+                             if (Status updated = state->Update(); !updated.ok())
+                               return done(updated);
+                             done(router->catalogue()->volumes.at(state->name));
+                           });
 }
 
 }  // namespace
@@ -62,7 +63,11 @@ void Volume::StartChangeAccess(uint64_t epoch, const std::string& reservations,
   request.mutable_change_access()->set_reservations(reservations);
   const auto fence = [state, epoch, done] {
     state->Fence(epoch + 1, [epoch, done](const Status& fenced) {
-      if (!fenced.ok()) return done(fenced.WithContext("access was changed, but not everywhere"));
+      if (!fenced.ok()) {
+        return done(Status::Aborted(
+            "access was changed, but older requests may still be executed: fence again; " +
+            std::string(fenced.message())));
+      }
       done(epoch + 1);
     });
   };

@@ -54,6 +54,11 @@ void CatalogueKeeper::LoadIfChanged() {
   }
 }
 
+bool CatalogueKeeper::current() const {
+  const Shard* shard = core_->shard(kSystemGroup);
+  return shard != nullptr && known_ && !load_again_ && shard->replica().applied() == loaded_at_;
+}
+
 // --- Changing it --------------------------------------------------------------------------------
 
 void CatalogueKeeper::Submit(Change change, Done done, Nanos now) {

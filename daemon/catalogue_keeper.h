@@ -38,6 +38,8 @@ class CatalogueKeeper {
   // when the change is chosen and `changed` has been told, or with what is wrong with it.
   void Submit(Change change, Done done, Nanos now);
 
+  // Whether it is what this node's replica of group 0 has applied.
+  bool current() const;
   bool known() const { return known_; }
   bool busy() const { return !pending_.empty(); }
   const rpc::Catalogue& catalogue() const { return catalogue_; }

@@ -45,7 +45,7 @@ class Node::Impl {
     Nanos since = 0;
     const char* what = "";
     bool opens_session = false;
-    uint64_t newer_than = 0;    // of a catalogue
+    rpc::GetCatalogue catalogue = {};
     bool by_own_epoch = false;  // of access rights, this node's rather than the caller's
   };
 
@@ -60,8 +60,10 @@ class Node::Impl {
 
   // --- Serving. ---
   void OnRequest(const Server::ClientPtr& client, Frame frame);
-  void GetCatalogue(const Server::ClientPtr& client, Frame frame, uint64_t newer_than);
-  void TellCatalogue(const Server::ClientPtr& client, const Frame& frame, uint64_t newer_than);
+  void GetCatalogue(const Server::ClientPtr& client, Frame frame, const rpc::GetCatalogue& request);
+  // `read`: everything that was answered before is applied here.
+  void TellCatalogue(const Server::ClientPtr& client, const Frame& frame,
+                     const rpc::GetCatalogue& request, bool read);
   void Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io);
   // `epoch`: under which the caller checked that it may; 0: it did not.
   void Ask(const Server::ClientPtr& client, Frame frame, GroupId group, ShardRequest request,

@@ -57,7 +57,7 @@ void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
     }
     case rpc::Request::kFence: return FenceOff(client, std::move(frame), request.fence());
     case rpc::Request::kGetCatalogue:
-      return GetCatalogue(client, std::move(frame), request.get_catalogue().newer_than());
+      return GetCatalogue(client, std::move(frame), request.get_catalogue());
     case rpc::Request::kCreateVolume:
       return Change(client, frame, [r = request.create_volume()](rpc::Catalogue* catalogue) {
         return AddVolume(r, catalogue);
@@ -88,28 +88,32 @@ void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
 // A linearizable read of group 0 comes first, so that whoever asks sees every change that was
 // answered before, whichever node it asks. If that cannot be had, an older catalogue is better than
 // none: it says where to ask.
-void Node::Impl::GetCatalogue(const Server::ClientPtr& client, Frame frame, uint64_t newer_than) {
-  if (core_->shard(kSystemGroup) == nullptr) return TellCatalogue(client, frame, newer_than);
+void Node::Impl::GetCatalogue(const Server::ClientPtr& client, Frame frame,
+                              const rpc::GetCatalogue& request) {
+  if (core_->shard(kSystemGroup) == nullptr) return TellCatalogue(client, frame, request, false);
   ShardRequest read;
   read.id = next_request_++;
   read.kind = ShardRequest::Kind::kRead;
   read.count = 1;
   const Nanos now = clock_.Now();
   Asked asked{client, std::move(frame), kSystemGroup, now, "catalogue", false};
-  asked.newer_than = newer_than;
+  asked.catalogue = request;
   asked_.emplace(read.id, std::move(asked));
   core_->Submit(kSystemGroup, std::move(read), now);
   Wake();
 }
 
 void Node::Impl::TellCatalogue(const Server::ClientPtr& client, const Frame& frame,
-                               uint64_t newer_than) {
+                               const rpc::GetCatalogue& request, bool read) {
   keeper_->Look(clock_.Now());
+  if (request.current() && !(read && keeper_->current())) {
+    return Answer(client, frame, rpc::Reply::BUSY, "the catalogue here may be old");
+  }
   if (!keeper_->known()) {
     return Answer(client, frame, rpc::Reply::BUSY, "the catalogue is not known yet");
   }
   rpc::Reply reply;
-  if (keeper_->catalogue().version() > newer_than) {
+  if (keeper_->catalogue().version() > request.newer_than()) {
     keeper_->catalogue().SerializeToString(reply.mutable_catalogue());
   }
   server_->Reply(client, frame, reply);
@@ -185,7 +189,8 @@ void Node::Impl::OnReply(ShardReply reply) {
   const Asked asked = std::move(found->second);
   asked_.erase(found);
   if (asked.group == kSystemGroup) {
-    return TellCatalogue(asked.client, asked.frame, asked.newer_than);
+    const bool read = reply.answer == ShardAnswer::kDone;
+    return TellCatalogue(asked.client, asked.frame, asked.catalogue, read);
   }
   const Nanos took = clock_.Now() - asked.since;
   (reply.data ? read_time_ : request_time_)->Observe(static_cast<uint64_t>(took));

@@ -61,7 +61,8 @@ class Portal::Impl : public Connection::Owner, public std::enable_shared_from_th
  private:
   asio::awaitable<void> Accept();
   asio::awaitable<void> EndSessions(std::string key);
-  asio::awaitable<void> StopStep(std::function<void()> done);
+  asio::awaitable<void> StopStep();
+  void CallStopped();
 
   asio::io_context* io_;
   TargetDirectory* directory_;
@@ -73,6 +74,8 @@ class Portal::Impl : public Connection::Owner, public std::enable_shared_from_th
   std::multimap<std::string, std::shared_ptr<Connection>> registered_;
   uint16_t tsih_ = 0;
   bool stopping_ = false;
+  bool stopped_ = false;
+  std::vector<std::function<void()>> stop_calls_;
 };
 
 Status Portal::Impl::Listen() {
@@ -147,16 +150,22 @@ asio::awaitable<void> Portal::Impl::EndSessions(std::string key) {
 }
 
 void Portal::Impl::Stop(std::function<void()> done) {
+  stop_calls_.push_back(std::move(done));
+  if (stopped_) return CallStopped();
   if (stopping_) return;
   stopping_ = true;
   ErrorCode ignored;
   acceptor_.close(ignored);
   asio::co_spawn(
-      *io_, [self = shared_from_this(), done = std::move(done)] { return self->StopStep(done); },
-      asio::detached);
+      *io_, [self = shared_from_this()] { return self->StopStep(); }, asio::detached);
 }
 
-asio::awaitable<void> Portal::Impl::StopStep(std::function<void()> done) {
+void Portal::Impl::CallStopped() {
+  stopped_ = true;
+  for (const auto& call : std::exchange(stop_calls_, {})) call();
+}
+
+asio::awaitable<void> Portal::Impl::StopStep() {
   const Nanos patience = options_.stop_patience;
   const auto ask = connections_;
   for (const auto& connection : ask) {
@@ -173,7 +182,7 @@ asio::awaitable<void> Portal::Impl::StopStep(std::function<void()> done) {
     asio::steady_timer pause(*io_, kPoll);
     co_await pause.async_wait(kAsTuple);
   }
-  done();
+  CallStopped();
 }
 
 std::vector<SessionInfo> Portal::Impl::sessions() const {

@@ -76,12 +76,17 @@ void Session::Closed() {
   closed_ = true;
   if (environment_.metrics) environment_.metrics->sessions->Add(-1);
   const std::shared_ptr<Session> self = shared_from_this();
-  if (environment_.unit) environment_.unit->Leave(&nexus_, [self] {});
+  if (environment_.unit) environment_.unit->Leave(&nexus_);
   held_.clear();
   AnswerAsks([](uint32_t, const Ask&) { return true; }, false);
   // Those that run keep this alive until they end.
   AbortTasks([self] {
-    if (self->drained_) std::exchange(self->drained_, {})();
+    const auto drained = [self] {
+      if (self->drained_) std::exchange(self->drained_, {})();
+    };
+    // A RESERVE may have been among them.
+    if (!self->environment_.unit) return drained();
+    self->environment_.unit->Release(self->nexus_.id(), drained);
   });
 }
 
@@ -97,6 +102,8 @@ Result<std::span<uint8_t>> Session::Begin(const Header& header, std::span<const 
   current_task_ = nullptr;
   current_data_.clear();
   ignore_ = false;
+  if (environment_.clock != nullptr) NoteTime(environment_.clock->Now());
+  if (now_ - heard_ >= kStalled) stalled_ = now_;
   heard_ = now_;
   pinged_ = 0;  // whatever it says, it is there
   switch (header.opcode()) {
@@ -162,7 +169,6 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
   command.unit = environment_.unit.get();
   command.nexus = &nexus_;
   command.memory = environment_.memory.get();
-  if (environment_.clock != nullptr) NoteTime(environment_.clock->Now());
   command.late = stalled_.has_value();
   if (command.unit != nullptr) {
     command.epoch = command.unit->epoch();

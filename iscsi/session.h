@@ -61,10 +61,11 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   // Data for one command, whatever its CDB says.
   static constexpr uint32_t kMaxExpected = 16 << 20;
   // A silent initiator is asked whether it is there, and given up if it does not say so.
-  static constexpr Nanos kPingAfter = 15 * kSecond;
-  static constexpr Nanos kPingTimeout = 15 * kSecond;
-  // A process that did not run for so long finds commands that were sent before that, perhaps given
-  // up by an initiator that has gone on elsewhere. (Less than any initiator waits.)
+  static constexpr Nanos kPingAfter = 2 * kSecond;
+  static constexpr Nanos kPingTimeout = 28 * kSecond;
+  // A process that did not run for so long, or heard nothing, may then read commands that were sent
+  // before, and given up by an initiator that has gone on elsewhere. (Less than any initiator
+  // waits; who is there answers a ping before.)
   static constexpr Nanos kStalled = 3 * kSecond;
 
   class Output {
@@ -137,6 +138,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
     bool running = false;
     Nanos started = 0;
     bool aborted = false;
+    bool unknown = false;  // it ended, and may still happen
     std::vector<std::function<void()>> when_ended;
   };
   using TaskPtr = std::shared_ptr<ScsiTask>;
@@ -198,6 +200,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   void HandleLogout(const Header& header);
   void HandleTaskRequest(const Header& header);
   void AbortOne(const Header& header);
+  static uint8_t OutcomeOf(const std::vector<TaskPtr>& aborted);
   void AnswerTaskRequest(const Header& header, uint8_t response);
 
   SessionParameters parameters_;

@@ -200,14 +200,18 @@ void Session::AnswerTaskRequest(const Header& header, uint8_t response) {
   SendStatus(answer);
 }
 
+// What may still happen is not aborted, and the initiator had better reset the unit, which fences
+// it.
+uint8_t Session::OutcomeOf(const std::vector<TaskPtr>& aborted) {
+  const auto unknown = [](const TaskPtr& task) { return task->unknown; };
+  return std::any_of(aborted.begin(), aborted.end(), unknown) ? kRejected : kComplete;
+}
+
 void Session::HandleTaskRequest(const Header& header) {
   const uint8_t function = header.flags() & 0x7f;
   if (!environment_.unit) return AnswerTaskRequest(header, kRejected);
   const bool for_unit = function <= kLunReset && function != kAbortTask;
   if (for_unit && header.lun() != 0) return AnswerTaskRequest(header, kNoSuchLun);
-  const auto answer = [self = shared_from_this(), header] {
-    self->AnswerTaskRequest(header, kComplete);
-  };
   const auto answer_reset = [self = shared_from_this(), header](const Status& reset) {
     if (!reset.ok()) HYDRA_LOG_WARN("iSCSI: a reset failed: {}", reset.ToString());
     self->AnswerTaskRequest(header, reset.ok() ? kComplete : kRejected);
@@ -218,7 +222,13 @@ void Session::HandleTaskRequest(const Header& header) {
     case kAbortTask: return AbortOne(header);
     // Each nexus has a task set of its own (TST in the control mode page), so these are the same.
     case kAbortTaskSet:
-    case kClearTaskSet: return AbortTasks(answer);
+    case kClearTaskSet: {
+      std::vector<TaskPtr> aborted;
+      for (const auto& [tag, task] : tasks_) aborted.push_back(task);
+      return AbortTasks([self = shared_from_this(), header, aborted] {
+        self->AnswerTaskRequest(header, OutcomeOf(aborted));
+      });
+    }
     case kLunReset: return environment_.unit->Reset(Asc::kLunReset, answer_reset);
     case kWarmReset: return environment_.unit->Reset(Asc::kResetOccurred, answer_reset);
     case kColdReset:
@@ -238,8 +248,9 @@ void Session::AbortOne(const Header& header) {
   const uint32_t sn = header.Field32(32);
   if (found != tasks_.end()) {
     const TaskPtr task = found->second;
-    return AbortTask(
-        task, [self = shared_from_this(), header] { self->AnswerTaskRequest(header, kComplete); });
+    return AbortTask(task, [self = shared_from_this(), header, task] {
+      self->AnswerTaskRequest(header, OutcomeOf({task}));
+    });
   }
   const bool to_come = !SerialLess(sn, expected_sn_) && !SerialLess(max_sn_, sn);
   if (!to_come || held_.contains(sn)) return AnswerTaskRequest(header, kNoSuchTask);

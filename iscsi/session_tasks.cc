@@ -68,6 +68,8 @@ void Session::StartTask(const TaskPtr& task) {
 
 void Session::Finish(const TaskPtr& task, Response response) {
   const bool answered = !task->aborted && !closed_;
+  const bool ordered = ordered_ > 0;
+  task->unknown = response.unknown;
   Forget(task);
   if (answered) Answer(*task, response);
   if (answered && environment_.metrics && environment_.clock != nullptr) {
@@ -76,7 +78,7 @@ void Session::Finish(const TaskPtr& task, Response response) {
   }
   const auto ended = std::exchange(task->when_ended, {});
   for (const auto& call : ended) call();
-  if (ordered_ > 0) Pump();  // others may have waited for it
+  if (ordered) Pump();  // others may have waited for it
 }
 
 void Session::Forget(const TaskPtr& task) {
@@ -93,7 +95,8 @@ void Session::AbortTask(const TaskPtr& task, std::function<void()> done) {
   task->aborted = true;
   if (!task->running) {
     Forget(task);
-    return done();
+    done();
+    return Pump();  // others may have waited for it
   }
   task->when_ended.push_back(std::move(done));
   AnswerAsks([&](uint32_t, const Ask& ask) { return ask.task.lock() == task; }, false);

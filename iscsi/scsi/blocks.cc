@@ -54,10 +54,14 @@ Response DiskFailure(const hydra::Status& status, uint64_t lba) {
     case Code::kFenced: {
       Response response = Response::Check(SenseKey::kAbortedCommand, Asc::kCommunicationFailure);
       response.overtaken = true;
+      response.fenced = status.code() == Code::kFenced;
       return response;
     }
-    case Code::kAborted:
-      return Response::Check(SenseKey::kAbortedCommand, Asc::kCommunicationFailure);
+    case Code::kAborted: {
+      Response response = Response::Check(SenseKey::kAbortedCommand, Asc::kCommunicationFailure);
+      response.unknown = true;
+      return response;
+    }
     case Code::kNotFound:
       return Response::Check(SenseKey::kIllegalRequest, Asc::kLogicalUnitNotSupported);
     case Code::kOutOfRange: return Response::Check(SenseKey::kIllegalRequest, Asc::kLbaOutOfRange);

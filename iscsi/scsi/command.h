@@ -67,8 +67,11 @@ struct Response {
   uint64_t wanted = 0;
   bool wanted_known = false;
 
-  // Others changed the same blocks, or access to them, since the command arrived: nothing happened.
+  // Others changed the same blocks since the command arrived, or (fenced) access to them: it is to
+  // be done anew.
   bool overtaken = false;
+  bool fenced = false;
+  bool unknown = false;  // it may or may not have happened, or happen yet
 
   static Response Good() { return {}; }
   static Response Check(SenseKey key, Asc asc);

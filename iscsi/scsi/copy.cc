@@ -135,7 +135,7 @@ Task<hydra::Status> CopySegment(Command& command, Segment segment) {
     const uint64_t at = backwards ? bytes - done - now : done;
     const std::span<uint8_t> data = buffer->span().first(static_cast<size_t>(now));
     // Steps and segments may share blocks; they arrive one after the other.
-    if (!co_await Renew(command)) co_return hydra::Status::Aborted("nobody waits for it");
+    if (co_await Renew(command, false)) co_return hydra::Status::Aborted("nobody waits for it");
     const hydra::Status read = co_await ReadDisk(command, segment.from * block + at, data);
     if (!read.ok()) co_return read;
     const hydra::Status written = co_await WriteDisk(command, segment.to * block + at, data);

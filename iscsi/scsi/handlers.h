@@ -38,8 +38,9 @@ Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,
                                            std::span<const uint8_t> expected);
 
 // --- table.cc ---
-// From now on the command counts as one that arrived now. False: nobody waits for it any more.
-Task<bool> Renew(Command& command);
+// From now on the command counts as one that arrived now; nothing, or why it is not to go on. With
+// `access`, under the rights of now: then it has to be checked again, which Execute does alone.
+Task<std::optional<Response>> Renew(Command& command, bool access);
 
 // --- inquiry.cc ---
 Response Inquiry(Command& command);

@@ -133,8 +133,8 @@ Task<Response> Unmap(Command& command) {
   uint64_t changed = 0;  // blocks of the disk before this one
   for (const BlockRange& range : merged) {
     // What this command itself has changed of a block is no reason to come too late for the rest.
-    if (range.offset(block) / physical < changed && !co_await Renew(command)) {
-      co_return Response::Status(ScsiStatus::kTaskAborted);
+    if (range.offset(block) / physical < changed) {
+      if (auto refused = co_await Renew(command, false)) co_return *refused;
     }
     changed = (range.offset(block) + range.bytes(block) + physical - 1) / physical;
     const hydra::Status done = co_await UnmapDisk(command, range.offset(block), range.bytes(block));

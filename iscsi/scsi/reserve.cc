@@ -125,8 +125,7 @@ Reservations::Outcome Act(const Command& command, Reservations* state) {
 
 }  // namespace
 
-// For `nexus`, or, if that is empty, of what it has reserved: of what it has not, nothing happens,
-// and that is all right.
+// A release of what one has not reserved does nothing, and that is all right.
 Task<Response> ChangeReserved(Command& command, bool reserve) {
   Response response;
   const auto change = [&](SharedState* shared) {
@@ -151,13 +150,12 @@ Task<Response> Reserve(Command& command) { return ChangeReserved(command, true);
 Task<Response> Release(Command& command) { return ChangeReserved(command, false); }
 
 Task<Response> PersistentReserveIn(Command& command) {
-  Disk* disk = command.unit->disk();
-  const auto now =
-      co_await Await<Result<DiskAccess>>([disk](auto done) { disk->LoadAccess(std::move(done)); });
-  if (!now.ok()) co_return DiskFailure(now.status(), 0);
-  const auto shared = SharedState::Decode(now->state);
-  if (!shared.ok()) co_return Response::Check(SenseKey::kHardwareError, Asc::kInternalFailure);
-  const Reservations& state = shared->reservations;
+  // As it is now, and true everywhere: who sees that another is gone relies on it.
+  const auto nothing = [](SharedState*) { return true; };
+  Task<hydra::Status> looking = command.unit->ChangeShared(nothing);
+  const hydra::Status looked = co_await looking;
+  if (!looked.ok()) co_return DiskFailure(looked, 0);
+  const Reservations& state = command.unit->reservations();
   const uint16_t allocation = Get16(&command.cdb[7]);
   switch (command.cdb[1] & 0x1f) {
     case 0: co_return ReadKeys(state, allocation);

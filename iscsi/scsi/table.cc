@@ -255,15 +255,15 @@ Task<Response> Execute(Command& command) {
         co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
     if (!refreshed.ok()) co_return DiskFailure(refreshed, 0);
   }
-  if (command.late && command.lun == 0 && !co_await Renew(command)) {
-    co_return Response::Status(ScsiStatus::kTaskAborted);
+  if (command.late && command.lun == 0) {
+    if (auto refused = co_await Renew(command, true)) co_return *refused;
   }
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     if (auto refused = Before(command, *row)) co_return *refused;
     if (row->now != nullptr) co_return row->now(command);
     Response response = co_await row->later(command);
     if (!response.overtaken) co_return response;
-    if (!co_await Renew(command)) co_return Response::Status(ScsiStatus::kTaskAborted);
+    if (auto refused = co_await Renew(command, response.fenced)) co_return *refused;
     // A reset through another portal ended all that was under way then.
     if (command.unit->resets() != command.resets) {
       const Asc asc = command.unit->last_reset();
@@ -276,15 +276,19 @@ Task<Response> Execute(Command& command) {
 
 // In this order: whoever still waits after what is known now was taken has not gone on elsewhere
 // before that.
-Task<bool> Renew(Command& command) {
+Task<std::optional<Response>> Renew(Command& command, bool access) {
   LogicalUnit* unit = command.unit;
-  const hydra::Status refreshed =
-      co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
-  if (!refreshed.ok()) co_return false;
-  command.epoch = unit->epoch();
+  if (access) {
+    const hydra::Status refreshed =
+        co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
+    if (!refreshed.ok()) co_return DiskFailure(refreshed, 0);
+    command.epoch = unit->epoch();
+  }
   command.arrived = unit->disk()->Arrive(command.epoch);
-  if (!command.still_waits) co_return true;
-  co_return co_await Await<bool>([&](auto done) { command.still_waits(std::move(done)); });
+  if (!command.still_waits) co_return std::nullopt;
+  const bool waits = co_await Await<bool>([&](auto done) { command.still_waits(std::move(done)); });
+  if (waits) co_return std::nullopt;
+  co_return Response::Status(ScsiStatus::kTaskAborted);
 }
 
 // --- Response ---

@@ -31,11 +31,10 @@ LogicalUnit::~LogicalUnit() {
 
 void LogicalUnit::Join(Nexus* nexus) { nexuses_.insert(nexus); }
 
-void LogicalUnit::Leave(Nexus* nexus, std::function<void()> done) {
+void LogicalUnit::Leave(Nexus* nexus) {
   nexuses_.erase(nexus);
   const std::string id = nexus->id();
   std::erase_if(copies, [&](const CopyResult& copy) { return copy.nexus == id; });
-  Release(id, std::move(done));
 }
 
 void LogicalUnit::Release(const std::string& nexus, std::function<void()> done) {
@@ -136,8 +135,8 @@ Task<hydra::Status> LogicalUnit::ChangeShared(std::function<bool(SharedState*)> 
     const hydra::Status taken = now.ok() ? TakeShared(*now) : now.status();
     if (!taken.ok()) co_return taken;
     SharedState next = shared_;
-    if (!change(&next)) co_return hydra::Status::Ok();
-    if (next == shared_) {
+    // Also who is refused must not see what is not true everywhere.
+    if (!change(&next) || next == shared_) {
       // Whoever made it so may have died before it was true everywhere.
       if (fenced_ == epoch_) co_return hydra::Status::Ok();
       const uint64_t epoch = epoch_;

@@ -77,9 +77,7 @@ class LogicalUnit {
   uint32_t blocks_per_physical() const { return disk_->block_bytes() / options_.logical_block; }
 
   void Join(Nexus* nexus);
-  // `done` is called when what it had reserved by RESERVE is free; keep the unit until then.
-  void Leave(
-      Nexus* nexus, std::function<void()> done = [] {});
+  void Leave(Nexus* nexus);
 
   // To everyone but `except`.
   void Attention(Asc asc, const Nexus* except = nullptr);
@@ -109,7 +107,7 @@ class LogicalUnit {
   Task<hydra::Status> ChangeShared(std::function<bool(SharedState*)> change);
 
   const std::string& reserved_by() const { return shared_.reserved_by; }  // RESERVE(6), RESERVE(10)
-  // Ends a RESERVE of that nexus, which is gone.
+  // Ends a RESERVE of that nexus, which is gone. Keep the unit until it calls back.
   void Release(const std::string& nexus, std::function<void()> done);
 
   // Mode parameters that can be changed.

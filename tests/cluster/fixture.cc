@@ -26,6 +26,7 @@ TestCluster::TestCluster(TestClusterOptions options, bool start) : options_(std:
   for (uint32_t node = 1; node <= options_.nodes; ++node) {
     rpc_[node] = FreePort();
     http_[node] = FreePort();
+    iscsi_[node] = FreePort();
   }
   if (!start) return;
   StartAll();
@@ -82,6 +83,10 @@ std::vector<std::string> TestCluster::Command(uint32_t node) const {
     command.push_back(fmt::format("{}={}", peer, address(peer)));
   }
   if (!std::filesystem::exists(dir(node))) command.push_back("--bootstrap");
+  if (options_.iscsi) {
+    command.push_back("--iscsi");
+    command.push_back(fmt::format("127.0.0.1:{}", iscsi_.at(node)));
+  }
   command.insert(command.end(), options_.extra.begin(), options_.extra.end());
   const auto under = under_.find(node);
   if (under != under_.end()) {

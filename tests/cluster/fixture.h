@@ -19,6 +19,7 @@ inline constexpr uint64_t kMiB = 1024 * kKiB;
 struct TestClusterOptions {
   uint32_t nodes = 3;
   std::vector<std::string> extra;  // arguments of every hydrad
+  bool iscsi = false;              // portals
 };
 
 class TestCluster {
@@ -44,6 +45,7 @@ class TestCluster {
   std::string address(uint32_t node) const;  // where others call it
   uint16_t rpc_port(uint32_t node) const { return rpc_.at(node); }
   uint16_t http_port(uint32_t node) const { return http_.at(node); }
+  uint16_t iscsi_port(uint32_t node) const { return iscsi_.at(node); }
   std::vector<std::string> seeds() const;
   const std::string& path() const { return directory_.path(); }
 
@@ -73,6 +75,7 @@ class TestCluster {
   std::string cluster_id_;
   std::map<uint32_t, uint16_t> rpc_;
   std::map<uint32_t, uint16_t> http_;
+  std::map<uint32_t, uint16_t> iscsi_;
   std::map<uint32_t, uint16_t> advertised_;
   std::map<uint32_t, std::vector<std::string>> under_;
   std::map<uint32_t, Process> processes_;

@@ -217,7 +217,8 @@ TEST_F(TwoPaths, AReserveBindsAllUntilItsNexusIsGone) {
   EXPECT_TRUE(On(&first_, release).good()) << "of what it has not";
   EXPECT_TRUE(Conflict(On(&first_, Cdb10(0x28, 0, 1))));
   bool gone = false;
-  other_->Leave(&far_, [&] { gone = true; });
+  other_->Leave(&far_);
+  other_->Release(far_.id(), [&] { gone = true; });
   EXPECT_TRUE(gone);
   EXPECT_TRUE(On(&first_, reserve).good());
   EXPECT_TRUE(On(&first_, release).good());

@@ -203,6 +203,7 @@ TEST_F(ScsiDevice, AReservationKeepsOthersOutUntilItIsReleased) {
 TEST_F(ScsiDevice, AReservationEndsWithItsNexusOrAReset) {
   EXPECT_TRUE(Run({0x16, 0, 0, 0, 0, 0}).good());
   unit_->Leave(&first_);
+  unit_->Release(first_.id(), [] {});
   EXPECT_TRUE(RunAs(&second_, {0x16, 0, 0, 0, 0, 0}).good());
   unit_->Join(&first_);
   bool done = false;

@@ -395,6 +395,29 @@ TEST_F(SessionTest, PingsAreAnsweredAndSent) {
   EXPECT_FALSE(closed_.empty());
 }
 
+TEST_F(SessionTest, WhatWaitsForAnOrderedTaskStartsWhenThatEndsInItsOwnTime) {
+  Open();
+  disk_->Hold();
+  ASSERT_OK(Give(CommandHeader(1, Cdb(0x2a, 0, 1), 0xa2, 512), Bytes(512, 'x')));
+  ASSERT_OK(Give(Write(2, 8, 1), Bytes(512, 'y')));
+  EXPECT_EQ(disk_->held(), 1u);
+  disk_->Release();
+  ExpectStatus(1, ScsiStatus::kGood);
+  ExpectStatus(2, ScsiStatus::kGood);
+}
+
+TEST_F(SessionTest, AnAbortOfWhatMayStillHappenIsRefused) {
+  Open();
+  disk_->Hold();
+  ASSERT_OK(Give(Write(1, 0, 1), Bytes(512, 'x')));
+  ASSERT_OK(Give(TaskRequest(1, 1, next_sn_ - 1)));
+  disk_->FailWith(Status::Aborted("nobody knows"));
+  disk_->Release();
+  const OutPdu answer = Next();
+  EXPECT_EQ(answer.header.opcode(), Opcode::kTaskResponse);
+  EXPECT_EQ(answer.header.bytes[2], 255);
+}
+
 // --- Commands that others overtake ---
 
 class OvertakenTest : public SessionTest {
@@ -460,6 +483,7 @@ TEST_F(OvertakenTest, AfterAStallCommandsWaitUntilTheInitiatorSaysThatItIsThere)
   Open();
   session_->Tick(kSecond);
   session_->Tick(kSecond + Session::kStalled);
+  sent_.clear();  // an ordinary ping
   ASSERT_OK(Give(Write(7, 16, 1), Bytes(512, 0xab)));
   EXPECT_FALSE(Written());
   const OutPdu ping = Next();

@@ -385,6 +385,14 @@ void Workload::Handle(uint64_t id, NodeId from, const ShardReply& reply) {
       }
       break;
     case ShardAnswer::kForgotten:
+      // A master may say that a session has expired upon entries which are lost with it. Whoever
+      // goes on in the session then, with a request below others that counted as answered, is told
+      // this.
+      if (session.id != operation->request.context.session) {
+        history_.Unknown(operation->op, now);
+        break;
+      }
+      [[fallthrough]];
     case ShardAnswer::kCancelled:
     case ShardAnswer::kFenced:
     case ShardAnswer::kInvalid:
