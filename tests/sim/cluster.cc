@@ -402,6 +402,10 @@ Nanos Cluster::DiskLatency(const Node& node) const {
   return node.id == knobs_.slow_disk ? kSlowDisk * knobs_.disk_latency : knobs_.disk_latency;
 }
 
+Nanos Cluster::SlowestWrite() const {
+  return knobs_.slow_disk != 0 ? kSlowDisk * knobs_.disk_latency : knobs_.disk_latency;
+}
+
 void Cluster::StartBatch(Node* node) {
   if (node->writing) return;
   Batch* batch = node->engine->NextBatch(node->clock.Now());

@@ -49,6 +49,7 @@ class Cluster {
   void SetReplyHandler(ReplyHandler handler) { on_reply_ = std::move(handler); }
   Network& network() { return network_; }
   const Knobs& knobs() const { return knobs_; }
+  Nanos SlowestWrite() const;
   const std::vector<NodeId>& nodes() const { return node_ids_; }
   const std::vector<GroupId>& groups() const { return group_ids_; }
 

@@ -21,7 +21,9 @@ constexpr uint64_t kGatewaysIn = 3;      // one in so many runs has some
 constexpr uint64_t kUndecidedShare = 4;  // one in so many checks may be
 
 constexpr Nanos kStep = 100 * kMillisecond;
-constexpr Nanos kHealWithin = 120 * kSecond;  // of virtual time, after the last fault
+// Of virtual time, after the last fault; or so many writes, where a disk is slow.
+constexpr Nanos kHealWithin = 120 * kSecond;
+constexpr Nanos kHealWrites = 2000;
 
 // So many blocks that segments are never quite dead, and vacuum has to copy; but far from what
 // fits, or writes would be refused for ever.
@@ -144,7 +146,8 @@ class Run {
 
   // Liveness: without faults, everything asked is answered and all replicas become equal.
   void Settle(Cluster* cluster, Operator* op, Workload* workload, const Gateways* gateways) {
-    const Nanos deadline = scheduler_.now() + kHealWithin;
+    const Nanos deadline =
+        scheduler_.now() + std::max(kHealWithin, kHealWrites * cluster->SlowestWrite());
     while (result_.ok) {
       std::string missing;
       if (workload->open() > 0) {
