@@ -420,12 +420,6 @@ uint64_t Shard::MissingBytes() const {
 bool Shard::TakesIn(Instance instance, const paxos::Body& body) {
   const uint64_t bytes = PayloadOf(body);
   if (bytes == 0 || accepted_.contains(instance)) return true;
-  // Nothing is applied during an install, so what is taken in would stay, and could take the room
-  // that the install itself needs: then neither would ever end.
-  if (replica_->installing()) {
-    HYDRA_PROBE("install: an entry is left for later");
-    return false;
-  }
   if (!engine_->TakesPayload(tokens_->waiting_bytes() + bytes)) {
     HYDRA_PROBE("space: an entry is not taken in");
     return false;
