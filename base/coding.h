@@ -109,6 +109,11 @@ inline void PutVarint64(std::string* to, uint64_t v) {
   coding_internal::Append(to, bytes, static_cast<size_t>(EncodeVarint64(bytes, v) - bytes));
 }
 
+inline void PutLengthPrefixed(std::string* to, std::string_view bytes) {
+  PutVarint64(to, bytes.size());
+  to->append(bytes);
+}
+
 inline void PutBytes(std::string* to, std::span<const uint8_t> bytes) {
   coding_internal::Append(to, bytes.data(), bytes.size());
 }
@@ -175,6 +180,14 @@ class Decoder {
     if (!Need(n)) return false;
     *out = bytes_.subspan(position_, n);
     position_ += n;
+    return true;
+  }
+
+  bool LengthPrefixed(std::string* out) {
+    uint64_t length = 0;
+    std::span<const uint8_t> bytes;
+    if (!Varint64(&length) || !Bytes(length, &bytes)) return false;
+    out->assign(bytes.begin(), bytes.end());
     return true;
   }
 

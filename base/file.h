@@ -80,6 +80,9 @@ class File {
   // Forgets cached pages of the file (best effort; a recycled segment must not be read stale).
   virtual void DropCache() = 0;
 
+  // These bytes will be asked for soon: a hint, which waits for nothing.
+  virtual void WillRead(uint64_t /*offset*/, uint64_t /*length*/) {}
+
   // PRead that fails with kCorruption, naming `what`, when the file ends before out.size() bytes.
   Status ReadExactly(uint64_t offset, std::span<uint8_t> out, const std::string& what);
 };

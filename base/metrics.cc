@@ -127,7 +127,25 @@ Histogram* MetricsRegistry::GetHistogram(const std::string& name, const std::str
   return FindOrAdd(MetricType::kHistogram, name, help, std::move(labels), options)->histogram.get();
 }
 
+size_t MetricsRegistry::AddCollector(Collect collect) {
+  std::lock_guard<std::mutex> lock(collect_mutex_);
+  collectors_[next_collector_] = std::move(collect);
+  return next_collector_++;
+}
+
+void MetricsRegistry::RemoveCollector(size_t number) {
+  std::lock_guard<std::mutex> lock(collect_mutex_);
+  collectors_.erase(number);
+}
+
 std::vector<MetricFamilySnapshot> MetricsRegistry::Snapshot() const {
+  std::vector<MetricFamilySnapshot> families = SnapshotOwn();
+  std::lock_guard<std::mutex> lock(collect_mutex_);
+  for (const auto& [number, collect] : collectors_) collect(&families);
+  return families;
+}
+
+std::vector<MetricFamilySnapshot> MetricsRegistry::SnapshotOwn() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<MetricFamilySnapshot> families;
   for (const auto& [name, family] : families_) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -122,7 +123,15 @@ class MetricsRegistry {
   Histogram* GetHistogram(const std::string& name, const std::string& help,
                           const HistogramOptions& options, MetricLabels labels = {});
 
-  // Families ordered by name. Each value is read atomically, the whole is not.
+  // For series that come and go: `collect` adds families, of names that are not used here, to every
+  // snapshot, on the thread that takes it. Returns a number to remove it by; when that has
+  // returned it is not called any more.
+  using Collect = std::function<void(std::vector<MetricFamilySnapshot>* families)>;
+  size_t AddCollector(Collect collect);
+  void RemoveCollector(size_t number);
+
+  // Families ordered by name, then those of collectors. Each value is read atomically, the whole is
+  // not.
   std::vector<MetricFamilySnapshot> Snapshot() const;
   size_t dropped_series() const;
 
@@ -130,6 +139,7 @@ class MetricsRegistry {
   struct Series;
   struct Family;
 
+  std::vector<MetricFamilySnapshot> SnapshotOwn() const;
   Series* FindOrAdd(MetricType type, const std::string& name, const std::string& help,
                     MetricLabels labels, const HistogramOptions& options);
 
@@ -139,6 +149,10 @@ class MetricsRegistry {
   std::map<std::string, std::unique_ptr<Series>> overflow_;  // by family: buckets may differ
   size_t series_count_ = 0;
   size_t dropped_series_ = 0;
+
+  mutable std::mutex collect_mutex_;
+  std::map<size_t, Collect> collectors_;  // guarded by collect_mutex_, also while they run
+  size_t next_collector_ = 1;             // likewise
 };
 
 }  // namespace hydra

@@ -213,6 +213,12 @@ class PosixFile final : public File {
     return static_cast<uint64_t>(info.st_size);
   }
 
+  void WillRead(uint64_t offset, uint64_t length) override {
+    if (direct_) return;
+    ::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(length),
+                    POSIX_FADV_WILLNEED);
+  }
+
   void DropCache() override { ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:

@@ -47,6 +47,8 @@
   X(kReuseSegmentEarly, "reuse-segment-early", 600,                                                \
     "vacuum frees a segment before a checkpoint covers it")                                        \
   X(kTrustUnsyncedMap, "trust-unsynced-map", 100, "checkpoints are not synced")                    \
+  X(kRepairAnyVersion, "repair-without-version-check", 600,                                        \
+    "a rotten block is replaced by a peer's copy of whatever version")                             \
   X(kApplyTwice, "apply-twice", 50, "a repeated request is executed again")                        \
   X(kForgetSessions, "forget-sessions", 50, "sessions do not survive a restart")                   \
   X(kIgnoreSeen, "ignore-seen", 50, "a write older than what it overwrites is not refused")        \
