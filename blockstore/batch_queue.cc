@@ -64,6 +64,7 @@ void BatchQueue::Push(Urgency urgency, uint32_t flow, QueuedRecord record) {
   switch (urgency) {
     case Urgency::kHardState: hard_.push_back(std::move(record)); return;
     case Urgency::kBackground: background_.push_back(std::move(record)); return;
+    case Urgency::kInstall:
     case Urgency::kLog: break;
   }
   Flow& f = flows_[flow];

@@ -12,8 +12,9 @@
 namespace hydra {
 
 // How a record is queued. Hard state goes first; log records share fairly between flows (a flow
-// is a group or a volume); background records (what vacuum moves) go to a lane of their own.
-enum class Urgency : uint8_t { kHardState, kLog, kBackground };
+// is a group or a volume); background records (what vacuum moves) go to a lane of their own. An
+// install goes with the log, and may use room that is kept from entries: they wait for it.
+enum class Urgency : uint8_t { kHardState, kInstall, kLog, kBackground };
 
 struct QueuedRecord {
   std::string bytes;

@@ -23,8 +23,11 @@ const MapRow* FindIn(const Generation& generation, const BlockKey& block, const 
 
 }  // namespace
 
-BlockMap::BlockMap(MapStore* store, PhysicalVolume* volume)
-    : store_(store), volume_(volume), active_(std::make_unique<Generation>()) {}
+BlockMap::BlockMap(MapStore* store, PhysicalVolume* volume, size_t cached_rows)
+    : store_(store),
+      volume_(volume),
+      active_(std::make_unique<Generation>()),
+      cache_(cached_rows) {}
 
 Status BlockMap::LoadGroup(GroupId group, uint32_t block_pages) {
   AddGroup(group, block_pages);
@@ -54,6 +57,8 @@ void BlockMap::DropGroup(GroupId group) {
   found->second.extents.ForEachKnown(
       [&](SegmentNumber segment) { Released(found->second, segment); });
   groups_.erase(found);
+  cache_.Clear();  // of all groups: this is rare
+  ++epoch_;
   erase_if(active_->rows, [group](const auto& row) { return row.first.group == group; });
   erase_if(active_->zeroed, [group](const auto& row) { return row.first.group == group; });
 }
@@ -64,7 +69,9 @@ void BlockMap::Released(const GroupMap& group, SegmentNumber segment) {
 
 void BlockMap::Write(GroupId group, Lba lba, Version version, const Reference& reference) {
   GroupMap& map = groups_.at(group);
-  active_->rows[{group, lba}] = MapRow{version, reference, BlockKind::kData, false};
+  const MapRow row{version, reference, BlockKind::kData, false};
+  active_->rows[{group, lba}] = row;
+  cache_.Update(group, lba, row);
   Released(map, map.extents.SetData(lba, reference.segment));
   volume_->AddLive(reference.segment, map.block_pages);
 }
@@ -72,6 +79,7 @@ void BlockMap::Write(GroupId group, Lba lba, Version version, const Reference& r
 void BlockMap::Erase(GroupId group, Lba lba, BlockKind kind, Version version) {
   GroupMap& map = groups_.at(group);
   active_->rows[{group, lba}] = MapRow{version, {}, kind, false};
+  cache_.Erase(group, lba);
   Released(map, map.extents.Clear(lba));
 }
 
@@ -80,6 +88,7 @@ void BlockMap::ZeroExtent(GroupId group, Extent extent, Version version) {
   const uint32_t blocks = map.extents.blocks_per_extent();
   for (uint32_t i = 0; i < blocks; ++i) {
     const auto row = active_->rows.find({group, extent * blocks + i});
+    cache_.Erase(group, extent * blocks + i);
     // A deletion may be newer, if an install brought it.
     if (row != active_->rows.end() && row->second.version < version) active_->rows.erase(row);
   }
@@ -112,6 +121,7 @@ Result<bool> BlockMap::Relocate(const RelocateRecord& record, const Reference& c
   const auto active = active_->rows.find(key);
   const bool moved = active == active_->rows.end() || active->second.moved;
   active_->rows[key] = MapRow{record.version, copy, BlockKind::kData, moved};
+  cache_.Update(record.group, record.lba, active_->rows[key]);
   Released(map, map.extents.SetData(record.lba, copy.segment));
   volume_->AddLive(copy.segment, map.block_pages);
   return true;
@@ -132,11 +142,20 @@ BlockMap::Where BlockMap::Find(GroupId group, Lba lba, MapRow* row) const {
   return extents.IsData(lba) ? Where::kStored : Where::kHole;
 }
 
-Result<MapRow> BlockMap::GetStored(GroupId group, Lba lba) const {
-  auto value = store_->Get(BlockRowKey(group, lba));
+Result<MapRow> BlockMap::GetStored(GroupId group, Lba lba,
+                                   const leveldb::Snapshot* snapshot) const {
+  auto value = store_->Get(BlockRowKey(group, lba), snapshot);
   if (value.status().code() == Code::kNotFound) return MapRow{};
   if (!value.ok()) return value.status();
   return ParseBlockRow(*value);
+}
+
+// A change since the plan is still in the overlay, or the epoch is another: only Thaw drops changes
+// from it.
+void BlockMap::Remember(GroupId group, Lba lba, const MapRow& row, uint64_t epoch) {
+  if (epoch != epoch_ || row.kind != BlockKind::kData || !groups_.contains(group)) return;
+  MapRow overlaid;
+  if (Find(group, lba, &overlaid) == Where::kStored) cache_.Put(group, lba, row);
 }
 
 Result<MapRow> BlockMap::Lookup(GroupId group, Lba lba) const {
@@ -185,6 +204,17 @@ Version BlockMap::OverlayVersion(GroupId group, Lba lba) const {
   return found == nullptr ? 0 : found->version;
 }
 
+std::vector<BlockKey> BlockMap::OverlayBlocks() const {
+  std::vector<BlockKey> blocks;
+  blocks.reserve(active_->rows.size() + (frozen_ ? frozen_->rows.size() : 0));
+  for (const auto& [key, row] : active_->rows) blocks.push_back(key);
+  if (!frozen_) return blocks;
+  for (const auto& [key, row] : frozen_->rows) {
+    if (!active_->rows.contains(key)) blocks.push_back(key);
+  }
+  return blocks;
+}
+
 FrozenMap BlockMap::Freeze() {
   HYDRA_CHECK(!frozen_);
   FrozenMap frozen;
@@ -200,6 +230,11 @@ FrozenMap BlockMap::Freeze() {
   active_->rows.reserve(size);
   frozen.generation = frozen_;
   return frozen;
+}
+
+void BlockMap::Thaw() {
+  frozen_.reset();
+  ++epoch_;
 }
 
 void BlockMap::LoadSegment(GroupId group, Lba lba, SegmentNumber segment) {

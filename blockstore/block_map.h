@@ -22,6 +22,7 @@
 #include "blockstore/map_schema.h"
 #include "blockstore/map_store.h"
 #include "blockstore/physical_volume.h"
+#include "blockstore/row_cache.h"
 #include "blockstore/types.h"
 
 namespace hydra {
@@ -60,7 +61,8 @@ struct FrozenMap {
 // One thread, except GetStored.
 class BlockMap {
  public:
-  BlockMap(MapStore* store, PhysicalVolume* volume);
+  // `cached_rows`: of LevelDB's that Recall has, at most.
+  BlockMap(MapStore* store, PhysicalVolume* volume, size_t cached_rows);
 
   // Loads the presence rows of a known group.
   Status LoadGroup(GroupId group, uint32_t block_pages);
@@ -83,8 +85,17 @@ class BlockMap {
   enum class Where { kHole, kRow, kStored };
   // kRow fills in *row (always data); kStored: ask GetStored.
   Where Find(GroupId group, Lba lba, MapRow* row) const;
-  // LevelDB's row; an unmapped one if there is none. Any thread.
-  Result<MapRow> GetStored(GroupId group, Lba lba) const;
+  // LevelDB's row, now or as of a snapshot; an unmapped one if there is none. Any thread.
+  Result<MapRow> GetStored(GroupId group, Lba lba,
+                           const leveldb::Snapshot* snapshot = nullptr) const;
+  // LevelDB's row of a block of which Find says kStored, if it was remembered: then it is what
+  // GetStored would find. For reads; whatever changes the map asks the map itself.
+  bool Recall(GroupId group, Lba lba, MapRow* row) const { return cache_.Get(group, lba, row); }
+  // Remembers what GetStored found for a read that was planned at `epoch()`, unless the block or
+  // LevelDB's rows have changed since.
+  void Remember(GroupId group, Lba lba, const MapRow& row, uint64_t epoch);
+  // Changes whenever rows of LevelDB may be others than before.
+  uint64_t epoch() const { return epoch_; }
   // Find and GetStored together.
   Result<MapRow> Lookup(GroupId group, Lba lba) const;
   // The newest change of a block, of any kind, as far as it is known: version 0 if it never was
@@ -92,6 +103,8 @@ class BlockMap {
   Result<MapRow> Newest(GroupId group, Lba lba) const;
   // When the whole extent was zeroed last; 0: never, or swept. May ask LevelDB.
   Result<Version> ZeroedAt(GroupId group, Extent extent) const;
+  // The blocks that the overlay has rows of, those of deletions included, in no order.
+  std::vector<BlockKey> OverlayBlocks() const;
   // The newest version of a block in the overlay, of any kind; 0 if it has none.
   Version OverlayVersion(GroupId group, Lba lba) const;
 
@@ -100,7 +113,7 @@ class BlockMap {
   size_t frozen_rows() const { return frozen_ ? frozen_->size() : 0; }
   bool frozen() const { return frozen_ != nullptr; }
   FrozenMap Freeze();
-  void Thaw() { frozen_.reset(); }  // the frozen generation is in LevelDB
+  void Thaw();  // the frozen generation is in LevelDB
 
   // Tells the segment of a block's stored row, found by scanning LevelDB after a restart.
   void LoadSegment(GroupId group, Lba lba, SegmentNumber segment);
@@ -120,6 +133,8 @@ class BlockMap {
   std::map<GroupId, GroupMap> groups_;
   std::unique_ptr<Generation> active_;
   std::shared_ptr<const Generation> frozen_;
+  RowCache cache_;
+  uint64_t epoch_ = 0;
 };
 
 }  // namespace hydra

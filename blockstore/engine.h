@@ -5,7 +5,8 @@
 //
 //   Accept / SaveHardState / ...  ->  queue  ->  NextBatch, Batch::Write, BatchDone  ->  durable
 //   Apply (chosen entries, in order)  ->  overlay  ->  checkpoint job  ->  LevelDB
-//   PlanRead, ReadJob::Run, FinishRead  (or Read, which does all three); PlanLogRead alike
+//   PlanRead, ReadJob::Run, FinishRead  (or Read, which does all three); PlanLogRead, PlanScrub
+//   alike
 //
 // The engine is passive. It starts no thread and reads no clock: the owner calls it, carries its
 // batches to a writer thread and its jobs to background threads, and brings them back. All
@@ -74,7 +75,8 @@ struct EngineOptions {
   // moving blocks; up to twice as much is in memory.
   size_t map_write_buffer = 32u << 20;
   size_t map_cache = 32u << 20;
-  uint64_t ballast_bytes = 64u << 20;  // space kept for LevelDB on a full disk
+  size_t map_cached_rows = 512u << 10;  // that reads found in it; 32 bytes each
+  uint64_t ballast_bytes = 64u << 20;   // space kept for LevelDB on a full disk
 };
 
 struct CreateOptions {
@@ -108,6 +110,7 @@ class Batch {
   virtual ~Batch() = default;
   virtual Status Write() = 0;
   virtual uint64_t bytes() const = 0;
+  virtual bool opens_segment() const = 0;  // which takes some writes more
 };
 
 // Work for a background thread: a checkpoint, a spare segment, vacuum, accounting.
@@ -134,7 +137,8 @@ class ReadJob {
  public:
   virtual ~ReadJob() = default;
   virtual void Run() = 0;
-  // Does it at once if nothing has to wait for the disk. False: it is still to be run.
+  // Does it at once if nothing has to wait for the disk. False: it is still to be run. On the
+  // engine's thread.
   virtual bool TryRun() { return false; }
 };
 
@@ -224,7 +228,11 @@ struct EngineStats {
   uint64_t capacity_bytes = 0;  // limit in force, 0 = none
   uint64_t space_bytes = 0;     // taken by segments and spares
   uint64_t rotten_blocks = 0;   // found by reads, scrub, vacuum since open
-  uint64_t durable_batch = 0;   // number of the last durable batch
+  uint64_t repaired_blocks = 0;
+  uint64_t durable_batch = 0;  // number of the last durable batch
+  uint64_t around_bytes = 0;   // read into memory along with what was asked for
+  uint64_t map_lookups = 0;    // rows that reads had to look up in LevelDB, since open
+  uint64_t map_recalled = 0;   // ... and did not have to: they were remembered
   bool accounting_complete = false;
   std::vector<SegmentStats> segments;
 };
@@ -234,15 +242,41 @@ struct Room {
   bool known = false;  // false: perhaps more, once what is live has been counted after a start
 };
 
-// A rotten thing found by scrub or a read.
+// How far a purge is.
+struct PurgeInfo {
+  bool done = false;
+  Status failed;      // not OK: it gave up; ask for another when what it says is mended
+  uint64_t all = 0;   // segments and spares that it has to get through, 0: not known yet
+  uint64_t left = 0;  // ... of them not done
+};
+
+// A rotten thing found by scrub, vacuum or a read.
 struct Damage {
   enum class What { kBlock, kRecordPayload, kHeader };
   What what = What::kBlock;
   GroupId group = 0;
   Lba lba = 0;            // kBlock
-  Instance instance = 0;  // kRecordPayload: an unapplied entry
+  Instance instance = 0;  // kRecordPayload: the entry
   SegmentNumber segment = 0;
   uint32_t page = 0;
+  Version version = 0;  // kBlock: a copy of this version with this CRC is as good
+  uint32_t crc = 0;     // ... of the block
+
+  friend bool operator==(const Damage&, const Damage&) = default;
+};
+
+// What a read that met rot has all the same.
+struct DamagedRead {
+  Lba lba = 0;                 // of the first block
+  ReadResult rest;             // complete but for the data of the blocks below, which is zero
+  std::vector<Damage> blocks;  // by lba; empty: not even the map could be read
+};
+
+// What one piece of a scrub found.
+struct ScrubPiece {
+  std::vector<Damage> found;
+  uint64_t bytes = 0;  // read
+  bool end = false;    // of the round
 };
 
 class Engine {
@@ -299,7 +333,8 @@ class Engine {
   virtual std::vector<GroupId> Groups() const = 0;
   // Durable entries in [from, to], in order; absent instances are left out.
   virtual std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const = 0;
-  // Turns references back into data. kNotFound: truncated or never accepted. kCorruption: faulty.
+  // Turns references back into data. kNotFound: truncated or never accepted. kCorruption,
+  // kIoError: faulty.
   virtual Result<LogEntry> ReadLogEntry(GroupId group, Instance instance) = 0;
   // The same without the payload, which is not looked at: what was accepted, and in which ballot,
   // is known although the payload may be rotten.
@@ -318,8 +353,14 @@ class Engine {
   virtual Status Apply(GroupId group, Instance instance, const Ballot& ballot) = 0;
 
   virtual Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) = 0;
-  virtual Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) = 0;
+  // kCorruption, kIoError: some blocks are rotten or cannot be read; `damaged`, where given, has
+  // the others. Where it is not, TakeDamage tells.
+  virtual Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job,
+                                        DamagedRead* damaged = nullptr) = 0;
   virtual Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) = 0;
+  // What those blocks are, as of everything applied, from memory: no block is read. kData or
+  // kUnmapped; what was written as zeroes takes no space and is not told from a hole.
+  virtual Result<std::vector<BlockKind>> ReadMap(GroupId group, Lba lba, uint64_t count) = 0;
   // Lets go of a planned read of any kind, whether it ran or not.
   virtual void DropRead(std::unique_ptr<ReadJob> job) = 0;
 
@@ -373,14 +414,44 @@ class Engine {
   virtual void RequestCheckpoint() = 0;
   virtual void RequestVacuum(bool enabled) = 0;  // on by default
 
+  // Makes payload that nobody refers to when it is called unreadable: every segment that may hold
+  // some is emptied (what is live in it moves), freed and overwritten with zeroes, and so is every
+  // spare. The jobs do it, with others in between; it costs about as much as writing the store
+  // anew. `groups`: those on whose account; kBusy while they have entries that are not applied and
+  // durable here, whose payload could yet be written. Returns its number, which is forgotten with
+  // the process: whoever wants it done asks again after a restart.
+  virtual Result<uint64_t> Purge(const std::vector<GroupId>& groups) = 0;
+  // kNotFound: no purge of that number was asked for.
+  virtual Result<PurgeInfo> PurgeProgress(uint64_t purge) const = 0;
+
   // Runs batches and jobs here until nothing is left to do. For tests and tools.
   virtual Status Drain(std::vector<Completion>* completions) = 0;
   // A checkpoint of everything applied, run here and now.
   virtual Status Checkpoint() = 0;
 
-  // Verifies up to `budget_bytes` of live data from where the last call stopped; wraps around.
-  // Returns true at the end of a round.
+  // --- Rot. -----------------------------------------------------------------------------------
+  // Verifies about `budget_bytes` of what is live from where the last piece stopped; wraps around.
+  // A round covers the blocks of the checkpoint, then those in the overlay, then open entries. One
+  // piece at a time (kBusy).
+  virtual Result<std::unique_ptr<ReadJob>> PlanScrub(uint64_t budget_bytes) = 0;
+  virtual Result<ScrubPiece> FinishScrub(std::unique_ptr<ReadJob> job) = 0;
+  virtual void RestartScrub() = 0;  // the next piece begins a round
+  // A piece, read here and now. Returns true at the end of a round.
   virtual Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) = 0;
+
+  // What vacuum, reads of the log and reads without `damaged` found since the last call. Bounded:
+  // what does not fit is found again by a scrub.
+  virtual std::vector<Damage> TakeDamage() = 0;
+  // Where the newest durable copy of a block lies, as it would be reported if it were rotten: for
+  // drills and tests, which make it so. kNotFound: it is no data. May ask LevelDB.
+  virtual Result<Damage> Locate(GroupId group, Lba lba) = 0;
+  // Whether the block still is what was found rotten. May ask LevelDB.
+  virtual Result<bool> IsStillThere(const Damage& block) = 0;
+  // Replaces the rotten copy of a block by a good one, from a peer. It takes effect, when the token
+  // completes, only if the row still is the one that was found rotten; an overwritten, deleted or
+  // moved block stays as it is. kInvalidArgument: the payload is not that block.
+  // kFailedPrecondition: the block changed since, so there is nothing to repair. kBusy, kNoSpace.
+  virtual Status Repair(const Damage& block, Payload payload, uint64_t token) = 0;
 
   virtual EngineStats Stats() const = 0;
   // Bytes of payload that are taken before the store is full, beyond what is queued. The reserve,

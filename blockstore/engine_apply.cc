@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -201,34 +202,67 @@ Version EngineImpl::NewestVersion(GroupId id, Lba lba, Instance seen, bool* know
 // was in the overlay, or a look-up in LevelDB first.
 class EngineImpl::BlockReadJob final : public PinnedRead {
  public:
-  BlockReadJob(const BlockMap* map, const NewestSegmentTable* tables, GroupId group, Lba lba,
-               uint32_t block_pages, uint64_t count)
+  BlockReadJob(const BlockMap* map, const NewestSegmentTable* tables, ReadAround* around,
+               GroupId group, Lba lba, uint32_t block_pages, uint64_t count)
       : map_(map),
         tables_(tables),
+        around_(around),
         group_(group),
         lba_(lba),
+        epoch_(map->epoch()),
         block_bytes_(size_t{block_pages} * kPageSize) {
     steps_.resize(count);
     result_.data = Buffer::Allocate(block_bytes_ * count);
     result_.blocks.resize(count);
   }
 
-  void AddRow(size_t block, const MapRow& row) { steps_[block] = {Step::kRead, row, nullptr}; }
-  void AddLookup(size_t block) { steps_[block].kind = Step::kLookup; }
+  void AddRow(size_t block, const MapRow& row) { steps_[block] = {Step::kRead, false, row}; }
+  void AddLookup(size_t block) {
+    steps_[block].kind = Step::kLookup;
+    steps_[block].looked_up = true;
+  }
+  // What the look-ups found, for the next read of these blocks.
+  void Remember(BlockMap* map) const {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      if (!steps_[i].looked_up || steps_[i].kind != Step::kRead) continue;
+      map->Remember(group_, lba_ + i, steps_[i].row, epoch_);
+    }
+  }
   void AddBuffer(size_t block, Version version, uint32_t crc, const LiveEntry* entry,
                  uint64_t offset) {
-    steps_[block] = {Step::kDone, {}, nullptr};
+    steps_[block].kind = Step::kDone;
     result_.blocks[block] = {version, BlockKind::kData, crc};
     CopyFrom(*entry, offset, Out(block));
   }
 
-  void Run() override { status_ = ReadAll(); }
+  void Run() override {
+    damaged_.clear();
+    if (!regions_.empty()) ReadRegions();
+    status_ = ReadAll();
+  }
 
   // What memory does not have, or has wrong, is left to Run.
   bool TryRun() override {
     const NoWaitReads no_wait;
-    return ReadAll().ok();
+    if (ReadAll().ok()) {
+      const auto read = [](const Step& step) { return step.kind == Step::kRead; };
+      around_->Hit(block_bytes_ * std::count_if(steps_.begin(), steps_.end(), read));
+      return true;
+    }
+    std::set<std::pair<SegmentNumber, uint32_t>> missed;  // a read misses a region once
+    for (const Damage& damage : damaged_) {
+      missed.emplace(damage.segment, damage.page / ReadAround::kRegionPages);
+    }
+    for (const auto& [segment, region] : missed) {
+      if (around_->Miss(segment, region)) regions_.emplace_back(segment, region);
+    }
+    return false;
   }
+
+  // Blocks that could not be read right, and the rest.
+  const std::vector<Damage>& damaged() const { return damaged_; }
+  Lba lba() const { return lba_; }
+  ReadResult TakeRest() { return std::move(result_); }
 
   Result<ReadResult> Take() {
     HYDRA_RETURN_IF_ERROR(status_);
@@ -239,8 +273,8 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
  private:
   struct Step {
     enum Kind : uint8_t { kHole, kDone, kRead, kLookup } kind = kHole;
+    bool looked_up = false;
     MapRow row;
-    const LiveEntry* entry = nullptr;
   };
 
   std::span<uint8_t> Out(size_t block, size_t count = 1) {
@@ -266,12 +300,13 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
   Status ReadAll() {
     for (size_t i = 0; i < steps_.size(); ++i) {
       if (steps_[i].kind != Step::kLookup) continue;
-      HYDRA_ASSIGN_OR_RETURN(steps_[i].row, map_->GetStored(group_, lba_ + i));
-      // Erased by a checkpoint since the read was planned: a newer state, and as good.
+      HYDRA_ASSIGN_OR_RETURN(steps_[i].row, map_->GetStored(group_, lba_ + i, snapshot));
+      // Without a snapshot it may have been erased since the read was planned: as good, if alone.
       steps_[i].kind = steps_[i].row.kind == BlockKind::kData ? Step::kRead : Step::kHole;
     }
     table_ = tables_->Get();           // after the look-ups; the pin keeps what they found
     std::optional<uint32_t> hole_crc;  // of zeroes: the same for all
+    Status first;                      // that went wrong; the rest is read all the same
     for (size_t i = 0; i < steps_.size();) {
       if (steps_[i].kind == Step::kHole) {
         if (!hole_crc.has_value()) hole_crc = Crc32c(Out(i));
@@ -281,11 +316,23 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
         ++i;
       } else {
         const size_t run = RunLength(i);
-        HYDRA_RETURN_IF_ERROR(ReadRun(i, run));
+        const Status read = ReadRun(i, run);
+        if (first.ok()) first = read;
         i += run;
       }
     }
-    return Status::Ok();
+    return first;
+  }
+
+  // Into the page cache, where ReadAll finds what it wants of them.
+  void ReadRegions() {
+    const SegmentTableRef table = tables_->Get();
+    for (const auto& [number, region] : regions_) {
+      const auto segment = table->find(number);
+      if (segment == table->end()) continue;
+      segment->second->cached->WillRead(region * ReadAround::kRegionBytes,
+                                        ReadAround::kRegionBytes);
+    }
   }
 
   // Blocks from `first` on that lie one behind the other on disk.
@@ -309,30 +356,38 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
       auto read = segment->second->cached->PRead(uint64_t{start.page} * kPageSize, Out(first, run));
       whole = read.ok() && *read == run * block_bytes_;
     }
+    Status bad;
     for (size_t i = first; i < first + run; ++i) {
       const MapRow& row = steps_[i].row;
       result_.blocks[i] = {row.version, BlockKind::kData, row.reference.crc};
       if (whole && Crc32c(Out(i)) == row.reference.crc) continue;
       const Status read = ReadBlock(*table_, row.reference, Out(i));
-      if (!read.ok()) {
-        return read.WithContext(fmt::format("group {} block {}", group_, lba_ + i));
-      }
+      if (read.ok()) continue;
+      if (bad.ok()) bad = read.WithContext(fmt::format("group {} block {}", group_, lba_ + i));
+      std::ranges::fill(Out(i), uint8_t{0});  // nobody is to take it for the block
+      damaged_.push_back({Damage::What::kBlock, group_, lba_ + i, VersionInstance(row.version),
+                          row.reference.segment, row.reference.page, row.version,
+                          row.reference.crc});
     }
-    return Status::Ok();
+    return bad;
   }
 
   const BlockMap* map_;
   const NewestSegmentTable* tables_;
+  ReadAround* around_;                                       // the engine's thread only
+  std::vector<std::pair<SegmentNumber, uint32_t>> regions_;  // to read along
   SegmentTableRef table_;
   GroupId group_;
   Lba lba_;
+  const uint64_t epoch_;  // of the map, when the read was planned
   size_t block_bytes_;
   std::vector<Step> steps_;
+  std::vector<Damage> damaged_;
   ReadResult result_;
   Status status_;
 };
 
-Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint64_t count) {
+Result<Group*> EngineImpl::Readable(GroupId id, Lba lba, uint64_t count) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
   if (count == 0) return Status::InvalidArgument("a read of no blocks");
   if (lba + count < lba) {
@@ -343,8 +398,28 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint6
         fmt::format("{} blocks in one read; at most {} (1 MiB): split it", count,
                     kExtentPages / group->block_pages));
   }
-  auto job = std::make_unique<BlockReadJob>(map_.get(), volume_->newest_table(), id, lba,
+  return group;
+}
+
+Result<std::vector<BlockKind>> EngineImpl::ReadMap(GroupId id, Lba lba, uint64_t count) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Readable(id, lba, count));
+  const ExtentTable& extents = map_->extents(id);
+  std::vector<BlockKind> kinds(count, BlockKind::kUnmapped);
+  for (uint64_t i = 0; i < count; ++i) {
+    uint32_t operation = 0;
+    const LiveEntry* entry = FindWaiting(*group, lba + i, &operation);
+    const bool data = entry != nullptr ? entry->entry.operations[operation].kind == OpKind::kWrite
+                                       : extents.IsData(lba + i);
+    if (data) kinds[i] = BlockKind::kData;
+  }
+  return kinds;
+}
+
+Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint64_t count) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Readable(id, lba, count));
+  auto job = std::make_unique<BlockReadJob>(map_.get(), volume_->newest_table(), &around_, id, lba,
                                             group->block_pages, count);
+  bool looks_up = false;
   for (uint64_t i = 0; i < count; ++i) {
     uint32_t operation = 0;
     if (const LiveEntry* entry = FindWaiting(*group, lba + i, &operation)) {
@@ -367,31 +442,58 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint6
     switch (map_->Find(id, lba + i, &row)) {
       case BlockMap::Where::kHole: break;
       case BlockMap::Where::kRow: job->AddRow(i, row); break;
-      case BlockMap::Where::kStored: job->AddLookup(i); break;
+      case BlockMap::Where::kStored:
+        if (map_->Recall(id, lba + i, &row)) {
+          ++map_recalled_;
+          job->AddRow(i, row);
+        } else {
+          ++map_lookups_;
+          job->AddLookup(i);
+          looks_up = true;
+        }
+        break;
     }
   }
+  // A write of several blocks that is applied and checkpointed before the job runs must not be seen
+  // in some of them only.
+  if (looks_up && count > 1) job->snapshot = store_->TakeSnapshot();
   job->pin = pins_.Take();
   return std::unique_ptr<ReadJob>(std::move(job));
 }
 
 void EngineImpl::DropRead(std::unique_ptr<ReadJob> job) {
-  pins_.Release(static_cast<PinnedRead*>(job.get())->pin);
+  Unpin(static_cast<PinnedRead*>(job.get()));
+}
+
+void EngineImpl::Unpin(PinnedRead* read) {
+  pins_.Release(read->pin);
+  if (read->snapshot != nullptr) store_->ReleaseSnapshot(read->snapshot);
   FreeCondemned();
 }
 
-Result<ReadResult> EngineImpl::FinishRead(std::unique_ptr<ReadJob> job) {
+Result<ReadResult> EngineImpl::FinishRead(std::unique_ptr<ReadJob> job, DamagedRead* damaged) {
   auto* read = static_cast<BlockReadJob*>(job.get());
-  pins_.Release(read->pin);
-  if (read->status().code() == Code::kCorruption) ++rotten_blocks_;
-  FreeCondemned();
+  Unpin(read);
   HYDRA_RETURN_IF_ERROR(poisoned_);
-  return read->Take();
+  if (read->status().ok()) {
+    read->Remember(map_.get());
+    return read->Take();
+  }
+  rotten_blocks_ += read->damaged().size();
+  if (damaged != nullptr) {
+    damaged->lba = read->lba();
+    damaged->blocks = read->damaged();
+    damaged->rest = read->TakeRest();
+  } else {
+    for (const Damage& block : read->damaged()) NoteDamage(block);
+  }
+  return read->status();
 }
 
 Result<ReadResult> EngineImpl::Read(GroupId id, Lba lba, uint64_t count) {
   HYDRA_ASSIGN_OR_RETURN(auto job, PlanRead(id, lba, count));
   job->Run();
-  return FinishRead(std::move(job));
+  return FinishRead(std::move(job), nullptr);
 }
 
 }  // namespace hydra

@@ -8,7 +8,9 @@
 //   engine_install.cc  taking in a peer's image or delta
 //   engine_jobs.cc   checkpoints, spares, accounting, freeing
 //   engine_vacuum.cc cleaning
-//   engine_scan.cc   changes, images, digest, scrub, stats
+//   engine_purge.cc  leaving nothing behind
+//   engine_scan.cc   changes, images, digest, stats
+//   engine_rot.cc    scrub, repair
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "blockstore/ahead_rows.h"
@@ -29,6 +32,7 @@
 #include "blockstore/map_schema.h"
 #include "blockstore/map_store.h"
 #include "blockstore/physical_volume.h"
+#include "blockstore/read_around.h"
 #include "blockstore/vacuum.h"
 
 namespace hydra {
@@ -100,8 +104,10 @@ struct PendingRecord {
   GroupId group = 0;
   bool report = true;  // the caller waits for `token`
   uint64_t token = 0;
+  uint64_t sequence = 0;             // in the order in which they were queued
   std::shared_ptr<LiveEntry> entry;  // accept
   bool moved = false;                // accept: re-appended by vacuum
+  bool repair = false;               // relocate: a peer's copy of a rotten block
   HardStateRecord hard_state;        // hard state
   Instance instance = 0;             // truncate
   RelocateRecord relocate;           // relocate
@@ -125,10 +131,56 @@ class ReadPins {
   std::multiset<uint64_t> active_;
 };
 
+// Where a purge stands. First what was begun before comes to its end (a victim's blocks that were
+// read may be dead by now, and are written all the same; so are copies for rotten blocks, and
+// entries of a group whose drop is queued) and spares are wiped; then, from one moment on, the
+// segments of that moment are emptied.
+struct PurgeState {
+  enum class Phase : uint8_t { kIdle, kPreparing, kEmptying } phase = Phase::kIdle;
+  uint64_t last = 0;       // asked for
+  uint64_t current = 0;    // under way
+  uint64_t completed = 0;  // all up to here have ended
+  uint64_t failed = 0;     // the last one that failed
+  Status failure;
+  uint64_t barrier = 0;              // the last record that was queued when the last caller asked
+  size_t awaited = 0;                // records up to there that are not durable
+  std::set<SegmentNumber> segments;  // not freed yet
+  bool record_queued[kLanes] = {};
+  uint64_t all = 0;
+  // Segments with blocks that could not be moved. They are reported when they are met, and peers
+  // may have good copies.
+  struct Stuck {
+    unsigned tries = 0;
+    Nanos next = 0;  // not before
+  };
+  std::map<SegmentNumber, Stuck> stuck;
+};
+
+// Rot is what the disk gives back wrongly, and what it does not give back at all.
+inline bool IsRot(const Status& status) {
+  return status.code() == Code::kCorruption || status.code() == Code::kIoError;
+}
+
+// The record at `slot`; any thread. With its payload, kCorruption if that is rotten: then what
+// could be read is in `*rotten`, where given.
+struct LogRecordPlace {
+  Uuid store;
+  uint32_t segment_pages = 0;
+  GroupId group = 0;
+  uint32_t block_pages = 1;
+  Instance instance = 0;
+  LogIndex::Slot slot;
+};
+Result<LogEntry> ReadRecordAt(const SegmentTable& table, const LogRecordPlace& place,
+                              bool with_payload, LogEntry* rotten = nullptr,
+                              uint32_t* payload_page = nullptr);
+
 // What every planned read is.
 class PinnedRead : public ReadJob {
  public:
   ReadPins::Pin pin;
+  // What the look-ups see, if they must agree with each other and with what is known already.
+  const leveldb::Snapshot* snapshot = nullptr;
 };
 
 class EngineImpl final : public Engine, private BatchSink {
@@ -163,8 +215,9 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<std::vector<LogEntry>> FinishLogRead(std::unique_ptr<ReadJob> job) override;
   Status Apply(GroupId group, Instance instance, const Ballot& ballot) override;
   Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) override;
-  Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job) override;
+  Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job, DamagedRead* damaged) override;
   Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) override;
+  Result<std::vector<BlockKind>> ReadMap(GroupId group, Lba lba, uint64_t count) override;
   void DropRead(std::unique_ptr<ReadJob> job) override;
   Version NewestVersion(GroupId group, Lba lba, Instance seen, bool* known) override;
   Result<ChangeBatch> ScanChanges(GroupId group, Version since, const std::string& cursor,
@@ -180,9 +233,18 @@ class EngineImpl final : public Engine, private BatchSink {
   void FinishJob(std::unique_ptr<Job> job) override;
   void RequestCheckpoint() override { checkpoint_requested_ = true; }
   void RequestVacuum(bool enabled) override { vacuum_enabled_ = enabled; }
+  Result<uint64_t> Purge(const std::vector<GroupId>& groups) override;
+  Result<PurgeInfo> PurgeProgress(uint64_t purge) const override;
   Status Drain(std::vector<Completion>* completions) override;
   Status Checkpoint() override;
+  Result<std::unique_ptr<ReadJob>> PlanScrub(uint64_t budget_bytes) override;
+  Result<ScrubPiece> FinishScrub(std::unique_ptr<ReadJob> job) override;
+  void RestartScrub() override;
   Result<bool> Scrub(uint64_t budget_bytes, std::vector<Damage>* found) override;
+  std::vector<Damage> TakeDamage() override { return std::exchange(damage_, {}); }
+  Result<Damage> Locate(GroupId group, Lba lba) override;
+  Result<bool> IsStillThere(const Damage& block) override;
+  Status Repair(const Damage& block, Payload payload, uint64_t token) override;
   EngineStats Stats() const override;
   Room PayloadRoom() const override { return volume_->PayloadRoom(); }
   bool TakesPayload(uint64_t bytes) const override { return volume_->TakesPayload(bytes); }
@@ -194,6 +256,7 @@ class EngineImpl final : public Engine, private BatchSink {
   class BlockReadJob;
   class LogReadJob;
   class AccountingJob;
+  class ScrubJob;
   struct Condemned {
     SegmentNumber segment;
     uint64_t epoch;
@@ -232,7 +295,16 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<LogEntry> ReadRecord(Group* group, Instance instance, const LogIndex::Slot& slot,
                               bool with_payload);
 
+  // engine_rot.cc
+  void NoteDamage(const Damage& damage);
+  void VerifyOpenEntries();
+  void ListForScrub();
+  void AddToScrub(ScrubJob* job, uint64_t budget_bytes);
+  void CompleteRepair(const PendingRecord& pending, const Placement& placement);
+
   // engine_apply.cc
+  Result<Group*> Readable(GroupId group, Lba lba, uint64_t count);
+  void Unpin(PinnedRead* read);
   void FoldStable(Group* group);
   void ApplyToMap(Group* group, const LiveEntry& entry);
   void ZeroExtentUnlessNewer(Group* group, Extent extent, Version version);
@@ -244,7 +316,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Status ResolveChunk(Group* group, const ImageChunk& chunk, const Payload& payload,
                       ChunkRecord* record, Payload* kept);
   Status ResolveExtent(Group* group, const ImageRow& row, ChunkRecord* record);
-  Status ResolveBlock(Group* group, const ImageRow& row, bool* changes);
+  Status ResolveBlock(Group* group, const ImageRow& row, Instance as_of, bool* changes);
   void ResolveErasures(const Group& group, const ImageChunk& chunk, ChunkRecord* record) const;
   uint64_t OverlayRowsOf(const Group& group, const ChunkRecord& record) const;
   void QueueInstall(Group* group, RecordType type, PendingInstall pending, std::string record,
@@ -279,6 +351,15 @@ class EngineImpl final : public Engine, private BatchSink {
   void MoveOpenEntries();
   void EndVacuum();
 
+  // engine_purge.cc
+  void AdvancePurge();
+  void BeginEmptying();
+  void LeaveSegments();
+  void EndPurge(Status failure);
+  SegmentNumber PickPurgeVictim() const;
+  void PurgeVictimDone(SegmentNumber number, Segment* segment);
+  bool purging() const { return purge_.phase == PurgeState::Phase::kEmptying; }
+
   EngineOptions options_;
   StoreIdentity identity_;
   std::unique_ptr<FileLock> lock_;
@@ -296,6 +377,7 @@ class EngineImpl final : public Engine, private BatchSink {
   // Queued records by cookie: index + 1. Slots are used again, so that the write path does not
   // allocate.
   std::vector<PendingRecord> pending_;
+  uint64_t queued_ = 0;  // records so far
   std::vector<uint64_t> free_cookies_;
   std::vector<Completion> held_;  // completed while nobody listened; told with the next batch
 
@@ -308,7 +390,11 @@ class EngineImpl final : public Engine, private BatchSink {
   bool ballast_released_ = false;
   bool checkpoint_refused_ = false;  // for want of space, and said so
 
+  Nanos now_ = 0;  // as of the last NextBatch
   ReadPins pins_;
+  ReadAround around_;
+  uint64_t map_lookups_ = 0;
+  uint64_t map_recalled_ = 0;
   std::vector<Condemned> condemned_;
   std::string accounting_cursor_;
   bool accounting_running_ = false;
@@ -317,9 +403,22 @@ class EngineImpl final : public Engine, private BatchSink {
 
   bool vacuum_enabled_ = true;
   VacuumState vacuum_;
+  PurgeState purge_;
 
-  std::string scrub_cursor_;
+  // Where the scrub stands. The lists are made when their turn comes.
+  struct ScrubState {
+    enum class Phase : uint8_t { kStored, kOverlay, kOpen } phase = Phase::kStored;
+    bool out = false;    // a piece is being read
+    std::string cursor;  // kStored
+    std::vector<BlockKey> overlay;
+    std::vector<std::pair<GroupId, Instance>> open;
+    size_t next = 0;  // of the list
+  };
+  ScrubState scrub_;
+  uint64_t scrub_round_ = 0;
+  std::vector<Damage> damage_;  // not told yet
   uint64_t rotten_blocks_ = 0;
+  uint64_t repaired_blocks_ = 0;
   uint64_t payload_bytes_ = 0;
   uint64_t installed_bytes_ = 0;
   uint64_t relocated_bytes_ = 0;

@@ -69,7 +69,7 @@ void EngineImpl::QueueInstall(Group* group, RecordType type, PendingInstall inst
   pending.install = std::make_shared<const PendingInstall>(std::move(install));
   group->install_queued = true;
   // In the group's own flow: behind what it has accepted so far.
-  Queue(Urgency::kLog, std::move(pending), std::move(record), std::move(payload));
+  Queue(Urgency::kInstall, std::move(pending), std::move(record), std::move(payload));
 }
 
 Status EngineImpl::InstallBegin(GroupId id, InstallMode mode, Instance floor, uint64_t token) {
@@ -85,7 +85,7 @@ Status EngineImpl::InstallBegin(GroupId id, InstallMode mode, Instance floor, ui
   PendingInstall pending;
   pending.record = {id, InstallAction::kBegin, mode, group->applied, floor, 0, 0};
   std::string record = Encode(pending.record);
-  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), 0));
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kInstall, record.size(), 0));
   QueueInstall(group, RecordType::kInstall, std::move(pending), std::move(record), {}, token);
   return Status::Ok();
 }
@@ -106,8 +106,8 @@ Status EngineImpl::InstallChunk(GroupId id, const ImageChunk& chunk, Payload pay
   uint64_t bytes = 0;
   for (const BufferSlice& slice : kept) bytes += slice.length;
   std::string encoded = Encode(record);
-  HYDRA_RETURN_IF_ERROR(
-      volume_->CheckRoom(Urgency::kLog, encoded.size(), static_cast<uint32_t>(bytes / kPageSize)));
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kInstall, encoded.size(),
+                                           static_cast<uint32_t>(bytes / kPageSize)));
   installed_bytes_ += bytes;
   QueueInstall(group, RecordType::kChunk, std::move(pending), std::move(encoded), std::move(kept),
                token);
@@ -146,7 +146,7 @@ Status EngineImpl::InstallFinish(GroupId id, Instance applied, std::string state
   std::string record = Encode(pending.record);
   const size_t pages = payload.empty() ? 0 : payload.front().length / kPageSize;
   HYDRA_RETURN_IF_ERROR(
-      volume_->CheckRoom(Urgency::kLog, record.size(), static_cast<uint32_t>(pages)));
+      volume_->CheckRoom(Urgency::kInstall, record.size(), static_cast<uint32_t>(pages)));
   QueueInstall(group, RecordType::kInstall, std::move(pending), std::move(record),
                std::move(payload), token);
   return Status::Ok();
@@ -160,7 +160,7 @@ Status EngineImpl::InstallAbort(GroupId id, uint64_t token) {
   PendingInstall pending;
   pending.record = {id, InstallAction::kAbort, group->install.mode, 0, 0, 0, 0};
   std::string record = Encode(pending.record);
-  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), 0));
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kInstall, record.size(), 0));
   QueueInstall(group, RecordType::kInstall, std::move(pending), std::move(record), {}, token);
   return Status::Ok();
 }
@@ -231,7 +231,7 @@ Status EngineImpl::ResolveChunk(Group* group, const ImageChunk& chunk, const Pay
     }
     if (ZeroedInChunk(chunk, row.number / group->blocks_per_extent()) > row.version) continue;
     bool changes = false;
-    HYDRA_RETURN_IF_ERROR(ResolveBlock(group, row, &changes));
+    HYDRA_RETURN_IF_ERROR(ResolveBlock(group, row, chunk.as_of, &changes));
     if (!changes) continue;
     record->rows.push_back(
         {static_cast<ChunkRow::Kind>(row.kind), row.number, 0, row.version, row.crc});
@@ -241,7 +241,7 @@ Status EngineImpl::ResolveChunk(Group* group, const ImageChunk& chunk, const Pay
   return Status::Ok();
 }
 
-Status EngineImpl::ResolveBlock(Group* group, const ImageRow& row, bool* changes) {
+Status EngineImpl::ResolveBlock(Group* group, const ImageRow& row, Instance as_of, bool* changes) {
   HYDRA_ASSIGN_OR_RETURN(const MapRow local, map_->Newest(group->id, row.number));
   *changes = local.version < row.version;
   const bool data = row.kind == BlockKind::kData;
@@ -251,6 +251,13 @@ Status EngineImpl::ResolveBlock(Group* group, const ImageRow& row, bool* changes
     return BadChunk(
         fmt::format("whose block {} is not what version {} is here: the replicas differ",
                     row.number, row.version));
+  }
+  if (*changes && row.same && group->mixed_until > as_of) {
+    // Deleted where the last install came from, after the instance that this one leads to (else its
+    // row would be newer than what is applied here): so it was never sent, and is not missed. The
+    // log says what became of it before these blocks are no longer mixed.
+    *changes = false;
+    return Status::Ok();
   }
   if (*changes && row.same) {
     return Status::FailedPrecondition(

@@ -84,6 +84,10 @@ std::unique_ptr<Job> EngineImpl::NextJob() {
   if (!poisoned_.ok()) return nullptr;
   FreeCondemned();
   if (!poisoned_.ok()) return nullptr;
+  if (purge_.phase != PurgeState::Phase::kIdle) {
+    AdvancePurge();
+    if (auto job = volume_->NextWipeJob()) return job;
+  }
   if (volume_->spares() <= options_.reserve_segments) {
     if (auto job = volume_->NextSpareJob()) return job;
   }
@@ -112,7 +116,8 @@ void EngineImpl::FinishJob(std::unique_ptr<Job> job) {
   } else if (auto* read = dynamic_cast<VacuumReadJob*>(job.get())) {
     FinishVacuumRead(read);
   } else {
-    const Status made = volume_->FinishSpareJob(job.get());
+    Status made;
+    if (!volume_->FinishWipeJob(job.get(), &made)) made = volume_->FinishSpareJob(job.get());
     if (!made.ok()) (void)Poison(made);
   }
 }
@@ -140,11 +145,12 @@ bool EngineImpl::WantsCheckpoint() const {
   if (checkpoint_running_) return false;
   if (checkpoint_requested_ || map_->rows() >= options_.overlay_rows) return true;
   if (durable_batch() >= replay_from_ + options_.checkpoint_batches) return true;
-  if (!accounting_complete_ || !volume_->WantsVacuum(0)) return false;
+  if (!accounting_complete_ || (!volume_->WantsVacuum(0) && !purging())) return false;
   // Cleaned segments become free with the next checkpoint.
   const size_t freeable = FreeableSegments();
+  const bool emptied = purging() && vacuum_.victim == 0 && PickPurgeVictim() == 0;
   return freeable >= kCheckpointForSegments ||
-         (freeable > 0 && volume_->spares() <= options_.reserve_segments);
+         (freeable > 0 && (emptied || volume_->spares() <= options_.reserve_segments));
 }
 
 bool EngineImpl::CheckpointFits() {

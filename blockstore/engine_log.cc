@@ -52,6 +52,7 @@ void EngineImpl::Queue(Urgency urgency, PendingRecord pending, std::string recor
   const uint64_t cookie = free_cookies_.back();
   free_cookies_.pop_back();
   const GroupId flow = pending.group;
+  pending.sequence = ++queued_;
   pending_[cookie - 1] = std::move(pending);
   volume_->Enqueue(urgency, flow, std::move(record), std::move(payload), cookie);
 }
@@ -204,6 +205,7 @@ Status EngineImpl::Readmit(GroupId id) {
 // --- The writer -------------------------------------------------------------------------------
 
 Batch* EngineImpl::NextBatch(Nanos now) {
+  now_ = std::max(now_, now);
   if (!poisoned_.ok()) return nullptr;
   return volume_->NextBatch(now);
 }
@@ -228,6 +230,7 @@ void EngineImpl::BatchDone(Batch* batch, const Status& written, Nanos now,
   for (const PhysicalVolume::Placed& record : placed) {
     PendingRecord pending = std::move(pending_[record.cookie - 1]);
     free_cookies_.push_back(record.cookie);
+    if (pending.sequence <= purge_.barrier) --purge_.awaited;
     Complete(std::move(pending), record.placement, completions);
   }
 }
@@ -253,6 +256,10 @@ void EngineImpl::Complete(PendingRecord pending, const Placement& placement,
       if (group != nullptr) group->log.Truncate(pending.instance);
       break;
     case RecordType::kRelocate: {
+      if (pending.repair) {
+        CompleteRepair(pending, placement);
+        break;
+      }
       const Reference copy{placement.segment, placement.payload_page,
                            pending.relocate.old_reference.crc};
       auto moved = map_->Relocate(pending.relocate, copy, true);

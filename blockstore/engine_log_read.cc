@@ -11,12 +11,13 @@
 #include "blockstore/payload.h"
 
 namespace hydra {
-namespace {
 
 struct PagesOf {
   uint32_t first = 0;
   uint32_t count = 0;
 };
+
+namespace {
 
 // The record that `slot` points to, in its batch, and where its payload lies.
 Result<AcceptRecord> FindRecord(const ScannedBatch& batch, GroupId group, Instance instance,
@@ -71,7 +72,7 @@ class EngineImpl::LogReadJob final : public PinnedRead {
  private:
   void EndBefore(size_t item, const Status& why) {
     entries_.resize(std::min(entries_.size(), item));
-    if (why.code() == Code::kCorruption) rotten_ = items_[item];
+    if (IsRot(why)) rotten_ = items_[item];
   }
 
   void ReadHeads() {
@@ -155,8 +156,7 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanLogRead(LogReadRequest request)
 
 Result<std::vector<LogEntry>> EngineImpl::FinishLogRead(std::unique_ptr<ReadJob> job) {
   auto* read = static_cast<LogReadJob*>(job.get());
-  pins_.Release(read->pin);
-  FreeCondemned();
+  Unpin(read);
   HYDRA_RETURN_IF_ERROR(poisoned_);
   Group* group = FindGroup(read->group());
   if (group != nullptr && read->rotten()) {
@@ -167,6 +167,8 @@ Result<std::vector<LogEntry>> EngineImpl::FinishLogRead(std::unique_ptr<ReadJob>
         slot->record_offset == was.record_offset) {
       slot->faulty = true;
       ++rotten_blocks_;
+      NoteDamage({Damage::What::kRecordPayload, group->id, 0, read->rotten()->instance,
+                  slot->segment, slot->batch_page, 0, 0});
     }
   }
   return read->Take();
@@ -186,9 +188,11 @@ Result<LogEntry> EngineImpl::ReadLogEntry(GroupId id, Instance instance) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
   HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
   auto entry = ReadRecord(group, instance, *slot, true);
-  if (entry.status().code() == Code::kCorruption) {
+  if (IsRot(entry.status())) {
     slot->faulty = true;
     ++rotten_blocks_;
+    NoteDamage(
+        {Damage::What::kRecordPayload, id, 0, instance, slot->segment, slot->batch_page, 0, 0});
   }
   return entry;
 }
@@ -197,27 +201,37 @@ Result<AcceptRecord> EngineImpl::ReadLogRecord(GroupId id, Instance instance) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
   HYDRA_ASSIGN_OR_RETURN(LogIndex::Slot * slot, FindSlot(group, instance));
   auto entry = ReadRecord(group, instance, *slot, false);
-  if (entry.status().code() == Code::kCorruption) slot->faulty = true;
+  if (IsRot(entry.status())) slot->faulty = true;
   HYDRA_RETURN_IF_ERROR(entry.status());
   return std::move(entry->record);
 }
 
 Result<LogEntry> EngineImpl::ReadRecord(Group* group, Instance instance, const LogIndex::Slot& slot,
                                         bool with_payload) {
-  const std::string what = fmt::format("group {} instance {}", group->id, instance);
-  const auto batch = ReadBatchHeader(identity_.store, *volume_->table(), volume_->segment_pages(),
-                                     slot.segment, slot.batch_page);
+  return ReadRecordAt(
+      *volume_->table(),
+      {identity_.store, volume_->segment_pages(), group->id, group->block_pages, instance, slot},
+      with_payload);
+}
+
+Result<LogEntry> ReadRecordAt(const SegmentTable& table, const LogRecordPlace& place,
+                              bool with_payload, LogEntry* rotten, uint32_t* payload_page) {
+  const std::string what = fmt::format("group {} instance {}", place.group, place.instance);
+  const auto batch = ReadBatchHeader(place.store, table, place.segment_pages, place.slot.segment,
+                                     place.slot.batch_page);
   if (!batch.ok()) return batch.status().WithContext(what);
   LogEntry entry;
   PagesOf payload;
-  HYDRA_ASSIGN_OR_RETURN(entry.record, FindRecord(*batch, group->id, instance, slot, &payload));
+  HYDRA_ASSIGN_OR_RETURN(entry.record,
+                         FindRecord(*batch, place.group, place.instance, place.slot, &payload));
   if (payload.count == 0 || !with_payload) return entry;
+  if (payload_page != nullptr) *payload_page = payload.first;
   Buffer data = Buffer::Allocate(size_t{payload.count} * kPageSize);
-  HYDRA_RETURN_IF_ERROR(
-      ReadPagesDirect(*volume_->table(), slot.segment, payload.first, data.span()));
+  HYDRA_RETURN_IF_ERROR(ReadPagesDirect(table, place.slot.segment, payload.first, data.span()));
   entry.payload.push_back({data, 0, data.size()});
   if (entry.record.understood &&
-      !CheckEntryPayload(entry.record.entry, entry.payload, group->block_pages).ok()) {
+      !CheckEntryPayload(entry.record.entry, entry.payload, place.block_pages).ok()) {
+    if (rotten != nullptr) *rotten = std::move(entry);
     return Status::Corruption(what + ": its payload is rotten");
   }
   return entry;

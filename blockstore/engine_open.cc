@@ -174,7 +174,7 @@ Status EngineImpl::Recover() {
   volume.keep_free_bytes = options_.ballast_bytes == 0 ? 0 : options_.ballast_bytes + kMapHeadroom;
   HYDRA_ASSIGN_OR_RETURN(volume_, PhysicalVolume::Open(volume));
   volume_->SetSealNote([this] { return SealNote(); });
-  map_ = std::make_unique<BlockMap>(store_.get(), volume_.get());
+  map_ = std::make_unique<BlockMap>(store_.get(), volume_.get(), options_.map_cached_rows);
 
   CheckpointRow row;
   std::optional<IntentRow> intent;
@@ -196,6 +196,7 @@ Status EngineImpl::Recover() {
     }
     checkpoint_id_ = std::max(checkpoint_id_, intent->id);
   }
+  VerifyOpenEntries();
   for (auto& [id, group] : groups_) {
     group.applied = group.stable;
     group.noted_stable = 0;

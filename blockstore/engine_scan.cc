@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Scans of the map: changes, images, digests, scrub; and statistics.
+// Scans of the map: changes, images, digests; and statistics.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -14,8 +14,6 @@ namespace {
 
 // Rows looked at per row returned, at most, in one call.
 constexpr size_t kStaleFactor = 8;
-// What a row that is not a block costs of a scrub's budget.
-constexpr uint64_t kRowBytes = 64;
 
 uint64_t HashBlock(Lba lba, const MapRow& row) {
   uint64_t h = lba * 0x9e3779b97f4a7c15 ^ row.version * 0xc2b2ae3d27d4eb4f ^
@@ -135,57 +133,6 @@ Result<uint64_t> EngineImpl::Digest(GroupId id) {
   }
 }
 
-// Walks the map in key order and reads every block that is data where the map says it is. The row
-// is looked up again for each block, because the overlay may know better than LevelDB.
-Result<bool> EngineImpl::Scrub(uint64_t budget_bytes, std::vector<Damage>* found) {
-  HYDRA_RETURN_IF_ERROR(poisoned_);
-  uint64_t spent = 0;
-  bool end = true;
-  std::vector<MapKey> blocks;
-  HYDRA_RETURN_IF_ERROR(
-      store_->Scan(scrub_cursor_, "", [&](std::string_view key, std::string_view) {
-        const auto parsed = ParseMapKey(key);
-        if (parsed && parsed->group == kNodeGroup) return false;
-        if (spent >= budget_bytes) {
-          scrub_cursor_ = std::string(key);
-          end = false;
-          return false;
-        }
-        spent += kRowBytes;
-        if (parsed && parsed->tag == 'm') {
-          blocks.push_back(*parsed);
-          const Group* group = FindGroup(parsed->group);
-          spent += group == nullptr ? 0 : uint64_t{group->block_pages} * kPageSize;
-        }
-        return true;
-      }));
-  for (const MapKey& block : blocks) {
-    const Group* group = FindGroup(block.group);
-    if (group == nullptr) continue;
-    HYDRA_ASSIGN_OR_RETURN(const MapRow row, map_->Lookup(block.group, block.first));
-    if (row.kind != BlockKind::kData) continue;
-    Buffer data = Buffer::Allocate(size_t{group->block_pages} * kPageSize);
-    const Status read = ReadBlock(*volume_->table(), row.reference, data.span());
-    if (read.ok()) continue;
-    ++rotten_blocks_;
-    found->push_back({Damage::What::kBlock, block.group, block.first, VersionInstance(row.version),
-                      row.reference.segment, row.reference.page});
-  }
-  if (!end) return false;
-  scrub_cursor_.clear();
-  // A round ends with the entries that are accepted but not yet in the map.
-  for (auto& [id, group] : groups_) {
-    for (const auto& [instance, entry] : group.live) {
-      LogIndex::Slot* slot = group.log.Find(instance);
-      if (slot == nullptr || ReadRecord(&group, instance, *slot, true).ok()) continue;
-      slot->faulty = true;
-      found->push_back(
-          {Damage::What::kRecordPayload, id, 0, instance, slot->segment, slot->batch_page});
-    }
-  }
-  return true;
-}
-
 EngineStats EngineImpl::Stats() const {
   EngineStats stats;
   const PhysicalVolume::Counters& counters = volume_->counters();
@@ -204,6 +151,10 @@ EngineStats EngineImpl::Stats() const {
   stats.capacity_bytes = options_.capacity_bytes;
   stats.space_bytes = uint64_t{volume_->total_segments()} * identity_.segment_bytes;
   stats.rotten_blocks = rotten_blocks_;
+  stats.around_bytes = around_.read_bytes();
+  stats.map_lookups = map_lookups_;
+  stats.map_recalled = map_recalled_;
+  stats.repaired_blocks = repaired_blocks_;
   stats.durable_batch = durable_batch();
   stats.accounting_complete = accounting_complete_;
   for (const auto& [number, segment] : volume_->segments()) {

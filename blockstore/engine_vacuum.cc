@@ -44,6 +44,7 @@ SegmentNumber EngineImpl::PickVictim() const {
     if (segment.condemned || segment.unreadable || volume_->IsActive(number)) continue;
     if (segment.live_pages == 0 && segment.open_records == 0) continue;
     if (volume_->position().next_batch < segment.retry_after) continue;
+    if (purge_.stuck.contains(number)) continue;  // the purge tries it again
     const uint32_t pages = volume_->segment_pages();
     // An open record takes a header page with it.
     const uint32_t held = segment.live_pages + segment.open_pages + segment.open_records;
@@ -63,10 +64,17 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
   VacuumState& v = vacuum_;
   if (v.job_running || !accounting_complete_ || !poisoned_.ok()) return nullptr;
   if (v.victim == 0) {
-    const size_t waiting = condemned_.size() + FreeableSegments();
-    if (!vacuum_enabled_ || !volume_->WantsVacuum(waiting)) return nullptr;
+    SegmentNumber victim = PickPurgeVictim();
+    if (victim == 0) {
+      const size_t waiting = condemned_.size() + FreeableSegments();
+      if (!vacuum_enabled_ || !volume_->WantsVacuum(waiting)) return nullptr;
+      // A purge waits for the one before to be done, unless it could not go on itself.
+      const bool preparing = purge_.phase == PurgeState::Phase::kPreparing;
+      if (preparing && volume_->spares() >= kLanes) return nullptr;
+      victim = PickVictim();
+    }
     v = {};
-    v.victim = PickVictim();
+    v.victim = victim;
     if (v.victim == 0) return nullptr;
     v.job_running = true;
     return std::make_unique<VacuumScanJob>(identity_.store, volume_->table(),
@@ -125,12 +133,16 @@ void EngineImpl::FinishVacuumRead(VacuumReadJob* job) {
   if (!job->status.ok()) {
     HYDRA_LOG_WARN("vacuum: {}", job->status.ToString());
     vacuum_.next = vacuum_.candidates.size();
+    vacuum_.failed = job->status;
     return;
   }
   for (const Candidate& candidate : job->rotten) {
     ++rotten_blocks_;
     HYDRA_LOG_ERROR("group {} block {}: rotten in segment {}; it stays there until repaired",
                     candidate.group, candidate.lba, candidate.reference.segment);
+    NoteDamage({Damage::What::kBlock, candidate.group, candidate.lba,
+                VersionInstance(candidate.version), candidate.reference.segment,
+                candidate.reference.page, candidate.version, candidate.reference.crc});
   }
   vacuum_.copies = std::move(job->copies);
   QueueRelocations();
@@ -170,6 +182,8 @@ void EngineImpl::MoveOpenEntries() {
       auto read = ReadRecord(&group, instance, *slot, true);
       if (!read.ok()) {
         HYDRA_LOG_ERROR("vacuum: {}", read.status().ToString());
+        NoteDamage(
+            {Damage::What::kRecordPayload, id, 0, instance, slot->segment, slot->batch_page, 0, 0});
         continue;
       }
       read->record.stable = group.stable;
@@ -201,6 +215,7 @@ void EngineImpl::EndVacuum() {
     condemned_.push_back({vacuum_.victim, pins_.Retire()});
     TrimLogs(vacuum_.victim);
   }
+  PurgeVictimDone(vacuum_.victim, segment);
   vacuum_ = {};
 }
 

@@ -30,21 +30,6 @@ std::string Key(GroupId group, char tag, uint64_t number) {
   return key;
 }
 
-void PutLengthPrefixed(std::string* out, const std::string& bytes) {
-  PutVarint64(out, bytes.size());
-  out->append(bytes);
-}
-
-bool GetLengthPrefixed(Decoder* in, std::string* out) {
-  uint64_t length = 0;
-  std::span<const uint8_t> bytes;
-  if (!in->Varint64(&length) || length > in->remaining() || !in->Bytes(length, &bytes)) {
-    return false;
-  }
-  out->assign(bytes.begin(), bytes.end());
-  return true;
-}
-
 void PutBallot(std::string* out, const Ballot& ballot) {
   PutVarint64(out, ballot.round);
   PutVarint64(out, ballot.node);
@@ -168,7 +153,7 @@ bool GetInstall(Decoder* in, GroupMeta* meta) {
   install.mode = static_cast<InstallMode>(mode);
   if (!install.active()) return true;
   if (!in->U8(&flags) || !in->Varint64(&install.floor) || !in->Varint64(&install.as_of) ||
-      !in->Varint64(&install.covered) || !GetLengthPrefixed(in, &install.cursor) ||
+      !in->Varint64(&install.covered) || !in->LengthPrefixed(&install.cursor) ||
       install.floor > kMaxInstance || install.as_of > kMaxInstance) {
     return false;
   }
@@ -215,8 +200,8 @@ Result<GroupMeta> ParseGroupMeta(std::string_view value) {
   if (!in.U8(&version) || (version != kRowVersion && version != kRowWithInstall) ||
       !in.U8(&block_pages) || block_pages == 0 || block_pages > kMaxBlockPages || !in.U8(&flags) ||
       !in.Varint64(&meta.applied) || !in.Varint64(&meta.truncated) ||
-      !GetBallot(&in, &meta.promised) || !GetLengthPrefixed(&in, &meta.opaque) ||
-      !in.Varint64(&meta.horizon) || !GetLengthPrefixed(&in, &meta.state) || !in.Varint64(&count) ||
+      !GetBallot(&in, &meta.promised) || !in.LengthPrefixed(&meta.opaque) ||
+      !in.Varint64(&meta.horizon) || !in.LengthPrefixed(&meta.state) || !in.Varint64(&count) ||
       count > in.remaining()) {
     return BadRow("group");
   }

@@ -7,6 +7,7 @@
 #include <leveldb/options.h>
 #include <leveldb/write_batch.h>
 
+#include "base/check.h"
 #include "base/sabotage.h"
 #include "blockstore/leveldb_env.h"
 
@@ -27,6 +28,7 @@ MapStore::MapStore() = default;
 
 MapStore::~MapStore() {
   if (env_) env_->RunQueued();
+  for (const leveldb::Snapshot* snapshot : snapshots_) db_->ReleaseSnapshot(snapshot);
 }
 
 Result<std::unique_ptr<MapStore>> MapStore::Open(const Options& options) {
@@ -54,10 +56,20 @@ Result<std::unique_ptr<MapStore>> MapStore::Open(const Options& options) {
   return store;
 }
 
-Result<std::string> MapStore::Get(std::string_view key) const {
+const leveldb::Snapshot* MapStore::TakeSnapshot() {
+  return *snapshots_.insert(db_->GetSnapshot()).first;
+}
+
+void MapStore::ReleaseSnapshot(const leveldb::Snapshot* snapshot) {
+  HYDRA_CHECK(snapshots_.erase(snapshot) == 1);
+  db_->ReleaseSnapshot(snapshot);
+}
+
+Result<std::string> MapStore::Get(std::string_view key, const leveldb::Snapshot* snapshot) const {
   std::string value;
   leveldb::ReadOptions options;
   options.verify_checksums = true;
+  options.snapshot = snapshot;
   const leveldb::Status status = db_->Get(options, ToSlice(key), &value);
   env_->RunQueued();
   if (status.IsNotFound()) return Status::NotFound("no such row in the map");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,7 @@ class Cache;
 class DB;
 class FilterPolicy;
 class Iterator;
+class Snapshot;
 class WriteBatch;
 }  // namespace leveldb
 
@@ -38,8 +40,13 @@ class MapStore {
   static Result<std::unique_ptr<MapStore>> Open(const Options& options);
   ~MapStore();
 
-  // kNotFound if there is no such row.
-  Result<std::string> Get(std::string_view key) const;
+  // The rows as they are now, until released; the store releases what is left when it closes. One
+  // thread takes and releases all.
+  const leveldb::Snapshot* TakeSnapshot();
+  void ReleaseSnapshot(const leveldb::Snapshot* snapshot);
+
+  // As of then; null: now. kNotFound if there is no such row.
+  Result<std::string> Get(std::string_view key, const leveldb::Snapshot* snapshot = nullptr) const;
   Status Write(leveldb::WriteBatch* batch);
 
   // Calls `visit(key, value)` for the rows from `from` on that start with `prefix`, in key order,
@@ -61,6 +68,7 @@ class MapStore {
   std::unique_ptr<leveldb::Cache> cache_;
   std::unique_ptr<const leveldb::FilterPolicy> filter_;
   std::unique_ptr<leveldb::DB> db_;
+  std::set<const leveldb::Snapshot*> snapshots_;
 };
 
 }  // namespace hydra

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include <fmt/format.h>
@@ -52,12 +53,14 @@ class PhysicalVolume::VolumeBatch final : public Batch {
   }
 
   uint64_t bytes() const override { return uint64_t{header_.pages()} * kPageSize; }
+  bool opens_segment() const override { return !open_from.empty(); }
 
   std::span<uint8_t> HeaderPages(uint32_t pages) { return pages_.span().first(pages * kPageSize); }
 
   BatchHeader header_;
   std::shared_ptr<SegmentFile> file;
   std::string open_from;  // path of the spare that becomes the segment, empty if it is open
+  bool open_clean = false;
   Buffer segment_page;
   SegmentHeader segment_header;
   std::vector<QueuedRecord> records;
@@ -279,6 +282,7 @@ Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highes
 
 uint32_t PhysicalVolume::LaneRoom(uint32_t lane) const {
   const Lane& l = lanes_[lane];
+  if (closing_[lane]) return 0;
   uint32_t page = l.page;
   if (in_flight_ && batch_->header_.lane == lane) page += batch_->header_.pages();
   return l.segment == 0 || page >= segment_pages_ - 1 ? 0 : segment_pages_ - 1 - page;
@@ -292,9 +296,12 @@ uint32_t PhysicalVolume::max_segments() const {
 }
 
 uint32_t PhysicalVolume::total_segments() const {
-  const bool opening = in_flight_ && !batch_->open_from.empty();  // neither spare nor segment
   return static_cast<uint32_t>(segments_.size() + spares_.size() + (making_spare_ ? 1 : 0) +
-                               (opening ? 1 : 0));
+                               (wiping_ ? 1 : 0) + (opening_segment() != 0 ? 1 : 0));
+}
+
+SegmentNumber PhysicalVolume::opening_segment() const {
+  return in_flight_ && !batch_->open_from.empty() ? batch_->header_.segment : 0;
 }
 
 bool PhysicalVolume::CanMakeSpare() const {
@@ -384,7 +391,7 @@ Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes, uint32_t 
            spares_.size();
   } else {
     reserve = options_.reserve_segments;
-    if (payload_pages == 0) reserve /= 2;
+    if (payload_pages == 0 || urgency == Urgency::kInstall) reserve /= 2;
     if (urgency == Urgency::kHardState) reserve /= 2;
     const uint64_t promised = SegmentsFor(kRelocationLane, queue_.background_pages());
     const uint64_t segments = SegmentsFor(kLogLane, queue_.foreground_pages() + needed);
@@ -418,10 +425,13 @@ void PhysicalVolume::Enqueue(Urgency urgency, uint32_t flow, std::string record,
 }
 
 bool PhysicalVolume::OpenNextSegment(uint32_t lane) {
-  if (spares_.empty()) return false;
+  auto chosen = spares_.rbegin();
+  while (only_clean_ && chosen != spares_.rend() && !chosen->clean) ++chosen;
+  if (chosen == spares_.rend()) return false;
   HYDRA_CHECK(highest_ < std::numeric_limits<SegmentNumber>::max());
-  Spare spare = std::move(spares_.back());
-  spares_.pop_back();
+  Spare spare = std::move(*chosen);
+  spares_.erase(std::next(chosen).base());
+  closing_[lane] = false;
   ++highest_;
   SegmentHeader header;
   header.segment = highest_;
@@ -433,6 +443,7 @@ bool PhysicalVolume::OpenNextSegment(uint32_t lane) {
   EncodeSegmentHeader(options_.store, header, batch_->segment_page.span());
   batch_->segment_header = header;
   batch_->open_from = spare.path;
+  batch_->open_clean = spare.clean;
   batch_->file = std::move(spare.file);
   lanes_[lane] = {highest_, kFirstBatchPage};
   return true;
@@ -542,6 +553,7 @@ void PhysicalVolume::BatchDone(Batch* batch, Nanos now, std::vector<Placed>* pla
     segment.file = std::move(batch_->file);
     segment.lane = header.lane;
     segment.first_batch = batch_->segment_header.first_batch;
+    segment.clean = batch_->open_clean;
     batch_->open_from.clear();
     PublishTable();
   }
@@ -628,7 +640,8 @@ bool PhysicalVolume::WantsVacuum(size_t waiting) const {
 }
 
 std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
-  if (making_spare_ || spares_.size() >= options_.reserve_segments + options_.spare_segments ||
+  if (making_spare_ ||
+      spares_.size() + (wiping_ ? 1 : 0) >= options_.reserve_segments + options_.spare_segments ||
       !CanMakeSpare()) {
     return nullptr;
   }
@@ -650,6 +663,7 @@ Status PhysicalVolume::FinishSpareJob(Job* job) {
   }
   HYDRA_RETURN_IF_ERROR(made->status);
   refused_free_bytes_ = 0;
+  made->spare.clean = true;
   spares_.push_back(std::move(made->spare));
   counters_.zero_fill_bytes += options_.segment_bytes;
   return Status::Ok();

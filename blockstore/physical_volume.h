@@ -42,6 +42,7 @@ inline constexpr uint32_t kMaxSegments = 65'000;
 struct Spare {
   std::string path;
   std::shared_ptr<SegmentFile> file;
+  bool clean = false;  // holds zeroes, not what a former segment left
 };
 
 struct Segment {
@@ -55,6 +56,7 @@ struct Segment {
   bool condemned = false;    // freed once its readers are gone
   uint64_t retry_after = 0;  // batch number before which vacuum does not try it again
   bool unreadable = false;   // nothing in it is known; kept for its blocks
+  bool clean = false;        // nothing but its own batches was ever in it
 };
 
 class PhysicalVolume {
@@ -150,6 +152,22 @@ class PhysicalVolume {
   bool WantsVacuum(size_t waiting) const;
   void SetAccountingComplete() { accounting_complete_ = true; }
 
+  // --- Purging (engine_purge.cc) --------------------------------------------------------------
+  // From here on batches go to other segments than any that is there now, and only clean spares
+  // become segments. Returns the segments that hold, or may hold, payload that nobody refers to.
+  std::vector<SegmentNumber> BeginPurge();
+  void EndPurge() { only_clean_ = false; }
+  // That the batch in flight opens: neither spare nor segment; 0: none.
+  SegmentNumber opening_segment() const;
+  // A record has to be queued for the lane before it leaves its segment.
+  bool IsClosing(uint32_t lane) const { return closing_[lane]; }
+  size_t clean_spares() const;
+  size_t dirty_spares() const { return spares_.size() - clean_spares() + (wiping_ ? 1 : 0); }
+  // Overwrites a spare that is not clean, or null if there is none or one is being overwritten.
+  std::unique_ptr<Job> NextWipeJob();
+  // True if it was such a job.
+  bool FinishWipeJob(Job* job, Status* status);
+
   // Makes one more spare, or null if there are enough, no room, or one is being made.
   std::unique_ptr<Job> NextSpareJob();
   Status FinishSpareJob(Job* job);
@@ -160,6 +178,7 @@ class PhysicalVolume {
  private:
   class VolumeBatch;
   class SpareJob;
+  class WipeJob;
   struct Lane {
     SegmentNumber segment = 0;
     uint32_t page = 0;
@@ -193,6 +212,9 @@ class PhysicalVolume {
   SegmentNumber highest_ = 0;
   uint64_t next_spare_name_ = 1;
   bool making_spare_ = false;
+  bool wiping_ = false;  // a spare that is not among spares_ meanwhile
+  bool only_clean_ = false;
+  bool closing_[kLanes] = {};        // the lane's next batch opens a segment
   uint64_t refused_free_bytes_ = 0;  // free when making a spare failed all the same
   mutable bool disk_full_ = false;   // the file system refused or is about to
   bool accounting_complete_ = false;

@@ -35,21 +35,6 @@ std::string Finish(std::string bytes, uint32_t payload_pages) {
   return bytes;
 }
 
-void PutLengthPrefixed(std::string* out, const std::string& bytes) {
-  PutVarint64(out, bytes.size());
-  out->append(bytes);
-}
-
-bool GetLengthPrefixed(Decoder* in, std::string* out) {
-  uint64_t length = 0;
-  std::span<const uint8_t> bytes;
-  if (!in->Varint64(&length) || length > in->remaining() || !in->Bytes(length, &bytes)) {
-    return false;
-  }
-  out->assign(bytes.begin(), bytes.end());
-  return true;
-}
-
 void PutOperation(std::string* out, const Operation& op) {
   PutU8(out, static_cast<uint8_t>(op.kind));
   PutU8(out, op.version);
@@ -135,7 +120,7 @@ Parse GetOperation(Decoder* in, Operation* op) {
       break;
     case OpKind::kZeroExtents: parse = GetExtents(in, op); break;
   }
-  if (parse == Parse::kOk && (flags & kHasContext) && !GetLengthPrefixed(in, &op->context)) {
+  if (parse == Parse::kOk && (flags & kHasContext) && !in->LengthPrefixed(&op->context)) {
     parse = Parse::kBad;
   }
   return parse;
@@ -319,7 +304,7 @@ Result<HardStateRecord> DecodeHardState(const RecordView& view) {
   Decoder in(view.body);
   if (!Fits(view, RecordType::kHardState) || !in.Varint32(&record.group) ||
       !in.Varint64(&record.promised.round) || !in.Varint32(&record.promised.node) ||
-      !GetLengthPrefixed(&in, &record.opaque) || in.remaining() != 0) {
+      !in.LengthPrefixed(&record.opaque) || in.remaining() != 0) {
     return Malformed("hard state");
   }
   return record;
@@ -433,7 +418,7 @@ Result<ChunkRecord> DecodeChunk(const RecordView& view) {
   uint64_t count = 0;
   if (!Fits(view, RecordType::kChunk) || !in.Varint32(&record.group) ||
       !in.Varint64(&record.as_of) || !in.Varint64(&record.newest) ||
-      !in.Varint64(&record.covered) || !GetLengthPrefixed(&in, &record.cursor) || !in.U8(&flags) ||
+      !in.Varint64(&record.covered) || !in.LengthPrefixed(&record.cursor) || !in.U8(&flags) ||
       (flags & ~kLastChunk) != 0 || !in.U8(&block_pages) || block_pages == 0 ||
       block_pages > kMaxBlockPages || !in.Varint64(&count) || count > in.remaining() ||
       record.as_of > kMaxInstance || record.newest > kMaxInstance) {

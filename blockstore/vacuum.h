@@ -86,6 +86,7 @@ struct VacuumState {
   size_t next = 0;
   std::vector<VacuumReadJob::Copy> copies;  // read, waiting for room in the queue
   size_t outstanding = 0;                   // records queued, not yet durable
+  Status failed;                            // the map could not be read
 };
 
 // Windows of the victim: large sequential reads, of which the live part becomes one batch.
