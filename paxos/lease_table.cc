@@ -48,6 +48,11 @@ void LeaseTable::SetPeers(const std::vector<NodeId>& peers, Nanos now) {
   });
 }
 
+void LeaseTable::ConnectionLost(NodeId peer) {
+  const auto found = peers_.find(peer);
+  if (found != peers_.end()) found->second.lost = true;
+}
+
 void LeaseTable::SetRoom(uint64_t bytes, bool known) {
   own_ = {bytes / (2 * (peers_.size() + 1)), known, settled_, 0};
 }
@@ -157,6 +162,7 @@ void LeaseTable::Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* ou
   }
   if (std::find(rolled_back_.begin(), rolled_back_.end(), in.from) != rolled_back_.end()) return;
   peer.heard = now;
+  peer.lost = false;
   peer.heard_before = peer.next_sequence;
   peer.durable_batch = std::max(peer.durable_batch, in.durable_batch);
 
@@ -215,11 +221,20 @@ LeaseTable::Held LeaseTable::HeldFrom(NodeId peer) const {
   return found == peers_.end() ? Held{} : found->second.held;
 }
 
+bool LeaseTable::HeardLately(const Peer& peer, Nanos now) const {
+  return peer.boot != 0 && now < peer.heard + options_.dead_after;
+}
+
+bool LeaseTable::Heard(NodeId peer, Nanos now) const {
+  if (peer == options_.node) return true;
+  const auto found = peers_.find(peer);
+  return found != peers_.end() && HeardLately(found->second, now);
+}
+
 bool LeaseTable::Alive(NodeId peer, Nanos now) const {
   if (peer == options_.node) return true;
   const auto found = peers_.find(peer);
-  return found != peers_.end() && found->second.boot != 0 &&
-         now < found->second.heard + options_.dead_after;
+  return found != peers_.end() && !found->second.lost && HeardLately(found->second, now);
 }
 
 LeaseTable::Space LeaseTable::SpaceOf(NodeId node, uint64_t bytes, Nanos now) const {

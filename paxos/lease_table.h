@@ -77,7 +77,7 @@ class LeaseTable {
     uint64_t store = 0;  // says which data directory it is
     Nanos lease = 300 * kMillisecond;
     Nanos interval = 75 * kMillisecond;
-    Nanos dead_after = 600 * kMillisecond;  // a peer not heard for so long is taken for dead
+    Nanos dead_after = 400 * kMillisecond;  // a peer not heard for so long is taken for dead
     // A restarted node grants and promises nothing before: the longest lease it may have granted.
     Nanos quiet_until = 0;
     size_t max_notices_per_message = 256;
@@ -93,6 +93,9 @@ class LeaseTable {
   // appended for the owner to hand to their groups *before* anything else is done.
   void Step(const Heartbeat& in, Nanos now, std::vector<Heartbeat>* out,
             std::vector<std::pair<NodeId, Notice>>* notices);
+  // The connection to a peer broke, as it does when a process ends: it is taken for dead until it
+  // is heard again. A hint: what was granted to it still binds.
+  void ConnectionLost(NodeId peer);
   void SetDurableBatch(uint64_t batch) { durable_batch_ = batch; }
   // What this node's store takes before it is full; `known`: it will not become more by itself.
   void SetRoom(uint64_t bytes, bool known);
@@ -118,7 +121,8 @@ class LeaseTable {
   // The lease that `peer` granted last; {} if none.
   Held HeldFrom(NodeId peer) const;
   bool Alive(NodeId peer, Nanos now) const;
-  uint64_t BootOf(NodeId peer) const;  // 0: never heard
+  bool Heard(NodeId peer, Nanos now) const;  // lately, whatever became of its connection
+  uint64_t BootOf(NodeId peer) const;        // 0: never heard
   enum class Space : uint8_t { kEnough, kUnknown, kFull };
   // Whether so much more payload can be sent to a node (this one included) without asking it: all
   // that this node has under way fits into its credit. kUnknown: silent, or not before it has said
@@ -142,6 +146,7 @@ class LeaseTable {
   struct Peer {
     uint64_t boot = 0;
     Nanos heard = 0;
+    bool lost = false;          // its connection, since it was heard
     uint64_t heard_before = 0;  // the first heartbeat that left after it was last heard
     std::vector<std::pair<uint64_t, Nanos>> granted;  // by us, to each of its last processes
     Held held;                                        // by it
@@ -158,6 +163,7 @@ class LeaseTable {
     Credit credit;  // that it gave us
   };
 
+  bool HeardLately(const Peer& peer, Nanos now) const;
   static void Grant(Peer* peer, uint64_t boot, Nanos until);
   void FillNotices(Peer* peer, Heartbeat* message) const;
   // Whether the message is of the peer's current process, as far as can be told.

@@ -5,6 +5,7 @@
 #include "paxos/replica.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/probe.h"
@@ -283,16 +284,24 @@ bool Replica::MasterAlive(Nanos now) const {
          leases_->Alive(promised_.node, now) && leases_->BootOf(promised_.node) == master_boot_;
 }
 
+void Replica::FollowerTick(Nanos now) {
+  if (MasterAlive(now)) {
+    has_master_ = true;
+    hurried_pre_votes_ = 0;
+    if (now + options_.election_timeout > election_due_) ResetElectionTimer(now);
+    return;
+  }
+  if (std::exchange(has_master_, false)) {
+    HYDRA_PROBE("election: the master is lost");
+    HurryElection(now);
+  }
+  if (now >= election_due_) StartPreVote(now);
+}
+
 void Replica::Tick(Nanos now) {
   now_ = std::max(now_, now);
   switch (mode_) {
-    case Mode::kFollower:
-      if (MasterAlive(now)) {
-        if (now + options_.election_timeout > election_due_) ResetElectionTimer(now);
-      } else if (now >= election_due_) {
-        StartPreVote(now);
-      }
-      break;
+    case Mode::kFollower: FollowerTick(now); break;
     case Mode::kPreVoting:
       if (now >= phase_deadline_) EndPreVote(now);
       break;
@@ -367,7 +376,12 @@ void Replica::OnNotice(NodeId from, const Notice& notice, Nanos now) {
   // Who gives up a ballot has given up all before, of which it may have had no time to tell.
   if (master_seen_.node == from && master_seen_ <= resigned) {
     master_seen_ = {};
-    if (mode_ == Mode::kFollower) ResetElectionTimer(now_);
+    if (mode_ != Mode::kFollower) return;
+    // Nothing binds this replica, but whom the master handed over to may be on its way.
+    has_master_ = false;
+    const Nanos due = election_due_;
+    ResetElectionTimer(now_);
+    election_due_ = std::min(due, election_due_ - options_.election_timeout / 2);
   }
 }
 

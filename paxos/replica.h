@@ -35,6 +35,8 @@ struct ReplicaOptions {
   size_t max_reads = 65'536;  // waiting for confirmation
 
   Nanos election_timeout = 500 * kMillisecond;  // up to twice that, at random
+  // After a master was lost, candidates come forward within so long, at random.
+  Nanos election_spread = 40 * kMillisecond;
   Nanos retransmit_after = 200 * kMillisecond;
   Nanos catch_up_retry = 200 * kMillisecond;
   Nanos prepare_timeout = kSecond;
@@ -156,11 +158,14 @@ class Replica {
   void Resign(Nanos now);
   // Starts an election at once if the rules allow it (first start of a group, tests).
   void Campaign(Nanos now);
+  // Asks the others whether this replica is still a member: who knows that it is not says so.
+  void AskMembership(Nanos now);
   void BodyLoaded(Instance instance, const Ballot& ballot, Body body, Nanos now);
   void InstallProgress(const std::string& cursor, Nanos now);
   // The install is complete and durable: the state is that at `applied`.
   void Installed(Instance applied, const Config& config, const Ballot& fence, Nanos now);
   void TakeOutput(Output* output);
+  bool has_output() const { return !out_.empty(); }
 
   // --- What the owner may look at. --------------------------------------------------------------
   Mode mode() const { return mode_; }
@@ -303,6 +308,8 @@ class Replica {
   void ProposeRecovered(Nanos now);
   void StepDown(Nanos now, bool tell);
   void ResetElectionTimer(Nanos now);
+  void HurryElection(Nanos now);
+  void FollowerTick(Nanos now);
   void On(const TakeOver& m, const Message& in, Nanos now);
 
   // replica_log.cc: proposing, accepting, learning, catching up
@@ -361,9 +368,12 @@ class Replica {
 
   Mode mode_ = Mode::kFollower;
   Nanos election_due_ = 0;
-  MemberId promised_to_;        // whose ballot promised_ is, if heard from in it
-  uint64_t promised_boot_ = 0;  // ... and which of its processes it was
-  Ballot master_seen_;          // a ballot whose master was heard from as such
+  Nanos prepared_at_ = 0;           // when it last came forward
+  bool has_master_ = false;         // it was alive when last looked at
+  unsigned hurried_pre_votes_ = 0;  // in a row
+  MemberId promised_to_;            // whose ballot promised_ is, if heard from in it
+  uint64_t promised_boot_ = 0;      // ... and which of its processes it was
+  Ballot master_seen_;              // a ballot whose master was heard from as such
   uint64_t master_boot_ = 0;
   std::map<NodeId, Ballot> resigned_;  // the last ballot that a node said it gave up, and its lease
   uint64_t highest_round_ = 0;

@@ -9,6 +9,15 @@
 #include "paxos/replica.h"
 
 namespace hydra::paxos {
+namespace {
+
+// Attempts in a row that do not wait for the election time-out: others may learn a little later
+// that the master is lost.
+constexpr unsigned kHurriedPreVotes = 8;
+// Spreads that a candidate has before its rivals: its ballot has to reach the disk first.
+constexpr int kHeadStart = 3;
+
+}  // namespace
 
 void Replica::ResetElectionTimer(Nanos now) {
   election_due_ =
@@ -16,11 +25,30 @@ void Replica::ResetElectionTimer(Nanos now) {
       static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(options_.election_timeout) + 1));
 }
 
+// The master is gone, and what binds this replica to it ends at a known time.
+void Replica::HurryElection(Nanos now) {
+  if (hurried_pre_votes_ >= kHurriedPreVotes) return;
+  ++hurried_pre_votes_;
+  const Nanos bound = std::max(now, leases_->GrantedUntil(promised_.node, promised_boot_));
+  election_due_ = std::min(
+      election_due_,
+      bound + static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(options_.election_spread) + 1)));
+}
+
 // --- Asking -------------------------------------------------------------------------------------
 
 void Replica::Campaign(Nanos now) {
   now_ = std::max(now_, now);
   if (mode_ == Mode::kFollower) StartPreVote(now_);
+}
+
+// What a pre-vote is answered with, without the wish to be elected: leases bind this replica to a
+// master that may have said its last word to it.
+void Replica::AskMembership(Nanos now) {
+  now_ = std::max(now_, now);
+  if (mode_ != Mode::kFollower) return;
+  HYDRA_PROBE("members: a replica asks whether it is still one");
+  for (const MemberId& id : Sources()) Send(id, PreVote{promised_, config_.instance()});
 }
 
 void Replica::StartPreVote(Nanos now) {
@@ -49,8 +77,11 @@ void Replica::On(const PreVote& m, const Message& in, Nanos now) {
     Send(in.from, Reject{m.ballot, promised_, Refusal::kNotMember, config_.instance()});
     return;
   }
+  // Who has just come forward itself is about to ask: rivals wait a little.
+  const bool asking = (mode_ == Mode::kPreparing || mode_ == Mode::kRecovering) &&
+                      now < prepared_at_ + kHeadStart * options_.election_spread;
   const bool granted =
-      m.ballot > promised_ && !MasterAlive(now) && !LeaseForbids(m.ballot, {}, now);
+      m.ballot > promised_ && !asking && !MasterAlive(now) && !LeaseForbids(m.ballot, {}, now);
   if (!granted) HYDRA_PROBE("election: pre-vote refused");
   Send(in.from, PreVoteReply{m.ballot, granted, promised_});
 }
@@ -60,6 +91,9 @@ void Replica::On(const PreVoteReply& m, const Message& in, Nanos now) {
   if (mode_ != Mode::kPreVoting || m.ballot != ballot_) return;
   if (!m.granted) {
     pre_vote_refused_ = true;
+    if (config_.IsVoter(in.from)) {
+      phase_deadline_ = std::min(phase_deadline_, now + options_.election_spread);
+    }
     return;
   }
   pre_votes_.insert(in.from);
@@ -86,6 +120,7 @@ void Replica::EndPreVote(Nanos now) {
     StartPrepare(now, {});
   } else {
     StepDown(now, false);
+    if (hurried_pre_votes_ > 0) HurryElection(now);
   }
 }
 
@@ -101,6 +136,7 @@ void Replica::StartPrepare(Nanos now, const Ballot& released) {
   promises_.clear();
   reproposals_.clear();
   self_promised_ = false;
+  prepared_at_ = now;
   phase_deadline_ = now + options_.prepare_timeout;
   resend_at_ = now + options_.retransmit_after;
   MovePromise(ballot_, now);
@@ -131,10 +167,14 @@ void Replica::MovePromise(const Ballot& ballot, Nanos now) {
   promised_to_ = {};
   promised_boot_ = 0;
   highest_round_ = std::max(highest_round_, ballot.round);
+  has_master_ = false;    // whoever asked for the promise gets the time to become one
   accepted_now_.clear();  // accepted in a ballot that no longer counts here
   if (old.node != 0 && old.node != ballot.node && old.node != options_.self.node) {
     leases_->Notify(old.node, options_.group, Notice::Kind::kMoved, ballot);
   }
+  // Whoever was asked leads no more, and may never answer.
+  for (const auto& [read, deadline] : asked_master_) out_.reads.push_back({read, false, 0});
+  asked_master_.clear();
   ResetElectionTimer(now);
 }
 

@@ -420,10 +420,11 @@ void Replica::On(const CatchUpReply& m, const Message& in, Nanos now) {
   if (commit_ > before) {
     catch_up_tries_ = 0;
     if (commit_heard_ > commit_) RequestCatchUp(in.from, now);
+    CheckPromises(now);  // a candidate may have learned what it lacked
   } else {
+    // (A candidate asks again with its next tick.)
     catch_up_due_ = now + options_.catch_up_retry;
   }
-  CheckPromises(now);  // a candidate may have learned what it lacked
 }
 
 // --- Installing a peer's state ------------------------------------------------------------------

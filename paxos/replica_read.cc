@@ -214,10 +214,11 @@ void Replica::TickReads(Nanos now) {
     commit_told_ = commit_;
     commit_told_at_ = now;
   }
-  // Without a majority in reach nothing can be served: let others know whom not to ask.
+  // Without a majority in reach nothing can be served: let others know whom not to ask. (A
+  // connection that broke may be back in a moment.)
   uint32_t reachable = 0;
   for (size_t i = 0; i < config_.members().size(); ++i) {
-    if (leases_->Alive(config_.members()[i].id.node, now)) reachable |= 1u << i;
+    if (leases_->Heard(config_.members()[i].id.node, now)) reachable |= 1u << i;
   }
   if (!config_.IsMajority(reachable)) {
     HYDRA_PROBE("a master without a majority steps down");
