@@ -25,6 +25,30 @@ VolumeInfo InfoOf(const CatalogueView::Volume& volume) {
   info.block_bytes = volume.block_bytes;
   info.groups.assign(volume.shards.begin(), volume.shards.end());
   info.active = volume.active;
+  info.replicas = volume.replicas;
+  info.epoch = volume.epoch;
+  info.target = volume.target;
+  return info;
+}
+
+ScrubInfo InfoOf(const rpc::ScrubStatus& status) {
+  ScrubInfo info;
+  info.running = status.running();
+  info.complete = status.complete();
+  info.rate = status.rate();
+  info.bytes = status.bytes();
+  info.total = status.total();
+  info.found = status.found();
+  info.repaired = status.repaired();
+  info.elapsed = milliseconds(status.elapsed_ms());
+  info.failed = status.failed();
+  info.last_completed = status.last_completed();
+  info.last_found = status.last_found();
+  info.next = status.next();
+  info.under_repair = status.under_repair();
+  info.rotten_total = status.rotten_total();
+  info.repaired_total = status.repaired_total();
+  info.given_up_total = status.given_up_total();
   return info;
 }
 
@@ -36,6 +60,8 @@ void TakeStatus(const rpc::NodeStatus& status, NodeInfo* info) {
   info->capacity_bytes = status.capacity_bytes();
   info->free_bytes = status.free_bytes();
   info->failed = status.failed();
+  info->scrub = InfoOf(status.scrub());
+  info->changes = status.changes();
   for (const auto& replica : status.replicas()) {
     ReplicaInfo& to = info->replicas.emplace_back();
     to.group = replica.group();
@@ -49,13 +75,21 @@ void TakeStatus(const rpc::NodeStatus& status, NodeInfo* info) {
     to.ready = replica.ready();
     to.data_blocks = replica.data_blocks();
     to.lag = replica.lag();
+    to.change = replica.change();
+  }
+  for (const auto& session : status.sessions()) {
+    info->sessions.push_back({session.initiator(), session.target(), session.address(),
+                              session.commands(), session.read_bytes(), session.written_bytes(),
+                              session.failed(), session.aborted(), session.damaged(),
+                              session.tasks()});
   }
 }
 
 }  // namespace
 
-RuntimeThread::RuntimeThread(std::shared_ptr<Runtime> runtime)
-    : runtime_(std::move(runtime)), thread_([runtime = runtime_] { runtime->context.run(); }) {}
+RuntimeThread::RuntimeThread(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {
+  if (runtime_->own) thread_ = std::thread([runtime = runtime_] { runtime->context.run(); });
+}
 
 RuntimeThread::~RuntimeThread() {
   runtime_->Post([runtime = runtime_] {
@@ -63,6 +97,7 @@ RuntimeThread::~RuntimeThread() {
     runtime->router.Stop();
     runtime->work.reset();
   });
+  if (!thread_.joinable()) return;
   if (std::this_thread::get_id() == thread_.get_id()) {
     thread_.detach();
   } else {
@@ -86,6 +121,7 @@ Result<Cluster> Cluster::Connect(std::vector<std::string> seeds, ClusterOptions 
   router.seeds = std::move(seeds);
   router.name = options.name;
   router.translate = options.translate;
+  router.dial = options.dial;
   router.connect_timeout = options.connect_timeout;
   router.attempt_timeout = options.attempt_timeout;
   router.session_timeout = options.session_timeout;
@@ -205,13 +241,15 @@ void Cluster::StartCreate(const VolumeSpec& spec, internal::Callback<Status> don
   create->set_block_bytes(spec.block_bytes);
   create->set_shards(spec.shards);
   create->set_replicas(spec.replicas);
+  create->set_no_target(!spec.target);
   const auto wanted = [spec](const CatalogueView& view) {
     const auto found = view.volumes.find(spec.name);
     if (found == view.volumes.end()) return false;
     const CatalogueView::Volume& volume = found->second;
     return volume.bytes == spec.bytes &&
            (spec.block_bytes == 0 || spec.block_bytes == volume.block_bytes) &&
-           (spec.shards == 0 || spec.shards == volume.shards.size());
+           (spec.shards == 0 || spec.shards == volume.shards.size()) &&
+           spec.target == volume.target.offered;
   };
   const auto runtime = impl_->runtime();
   Change(runtime, request, Code::kAlreadyExists, wanted,
@@ -270,6 +308,64 @@ void Cluster::StartDelete(const std::string& name, internal::Callback<Status> do
   Change(impl_->runtime(), request, Code::kNotFound, wanted, std::move(done));
 }
 
+namespace {
+
+void Fill(const TargetChange& change, rpc::ChangeTarget* request) {
+  if (change.offered) {
+    request->set_offer(*change.offered ? rpc::ChangeTarget::ON : rpc::ChangeTarget::OFF);
+  }
+  request->set_open(change.open);
+  request->set_close(change.close);
+  for (const std::string& name : change.remove) request->add_remove(name);
+  for (const std::string& name : change.allow) request->add_allow(name);
+  request->set_set_chap(change.set_chap);
+  const auto put = [](const std::optional<TargetChange::Account>& from, auto* to) {
+    to->set_name(from->user);
+    to->set_secret(from->secret);
+  };
+  if (change.chap) put(change.chap, request->mutable_initiator());
+  if (change.mutual) put(change.mutual, request->mutable_target());
+}
+
+}  // namespace
+
+// Fenced in any case: whoever repeats a call may do so because its fence failed.
+void Cluster::StartChangeTarget(const std::string& name, const TargetChange& change,
+                                internal::Callback<Status> done) const {
+  rpc::Request request;
+  request.mutable_change_target()->set_name(name);
+  Fill(change, request.mutable_change_target());
+  const auto runtime = impl_->runtime();
+  const auto fence = [=] {
+    const auto view = runtime->router.catalogue();
+    const auto found = view->volumes.find(name);
+    if (found == view->volumes.end()) {
+      return done(Status::NotFound(fmt::format("volume '{}' was deleted meanwhile", name)));
+    }
+    const auto volume = std::make_shared<VolumeState>(runtime, found->second);
+    volume->Fence(found->second.epoch, [done](const Status& fenced) {
+      if (fenced.ok()) return done(fenced);
+      done(
+          Status::Aborted(fmt::format("the rules are changed, but what was sent before may still "
+                                      "be executed: repeat the call; {}",
+                                      fenced.message())));
+    });
+  };
+  runtime->Post([=] {
+    runtime->router.Call(
+        request, runtime->options.timeout, [=](const Status& status, const rpc::Reply&, bool) {
+          if (!status.ok()) return done(status);
+          runtime->router.RefreshToCurrent(runtime->options.timeout, [=](const Status& refreshed) {
+            if (refreshed.ok()) return fence();
+            done(Status::Aborted(fmt::format(
+                "the rules are changed, but what was sent before may still be executed: repeat "
+                "the call; {}",
+                refreshed.message())));
+          });
+        });
+  });
+}
+
 // --- Nodes --------------------------------------------------------------------------------------
 
 void Cluster::StartGetStatus(bool groups,
@@ -294,6 +390,7 @@ void Cluster::StartGetStatus(bool groups,
         info.address = node.rpc;
         info.iscsi = node.iscsi;
         info.http = node.http;
+        info.state = node.state;
       }
       gathered->missing = gathered->nodes.size();
       if (gathered->missing == 0) return gathered->done(std::move(gathered->nodes));
@@ -324,6 +421,62 @@ void Cluster::StartMoveMaster(uint32_t group, uint32_t node,
   });
 }
 
+void Cluster::StartChangeNodes(const NodeChange& change, internal::Callback<Status> done) const {
+  rpc::Request request;
+  auto* nodes = request.mutable_change_nodes();
+  switch (change.kind) {
+    case NodeChange::Kind::kAdd: nodes->set_kind(rpc::ChangeNodes::ADD); break;
+    case NodeChange::Kind::kReplace: nodes->set_kind(rpc::ChangeNodes::REPLACE); break;
+    case NodeChange::Kind::kRemove: nodes->set_kind(rpc::ChangeNodes::REMOVE); break;
+    case NodeChange::Kind::kSetReplicas: nodes->set_kind(rpc::ChangeNodes::SET_REPLICAS); break;
+    case NodeChange::Kind::kRebalance: nodes->set_kind(rpc::ChangeNodes::REBALANCE); break;
+  }
+  nodes->set_node(change.node);
+  nodes->set_rpc(change.address);
+  nodes->set_iscsi(change.iscsi);
+  nodes->set_http(change.http);
+  nodes->set_volume(change.volume);
+  nodes->set_replicas(change.replicas);
+  nodes->set_force(change.force);
+  // Repeating what was decided changes nothing, so no refusal means success.
+  const auto runtime = impl_->runtime();
+  if (change.kind != NodeChange::Kind::kReplace) {
+    return Change(runtime, request, Code::kOk, nullptr, std::move(done));
+  }
+  // A replacement that comes a second time must not take the node for lost that has come with a new
+  // disk meanwhile: it says which incarnation is meant.
+  runtime->Post([runtime, request, done = std::move(done)] {
+    runtime->router.RefreshToCurrent(
+        runtime->options.timeout, [runtime, request, done](const Status& status) {
+          if (!status.ok()) return done(status);
+          rpc::Request exact = request;
+          const auto view = runtime->router.catalogue();
+          const auto node = view->nodes.find(request.change_nodes().node());
+          if (node != view->nodes.end()) {
+            exact.mutable_change_nodes()->set_incarnation(node->second.incarnation);
+          }
+          Change(runtime, exact, Code::kOk, nullptr, done);
+        });
+  });
+}
+
+namespace {
+
+// Of one node alone, whatever it is the master of.
+void TellNode(const std::shared_ptr<Runtime>& runtime, uint32_t node, const rpc::Request& request,
+              internal::Callback<Status> done) {
+  runtime->Post([runtime, node, request, done = std::move(done)] {
+    runtime->router.Refresh(runtime->options.timeout, [=](const Status& status) {
+      if (!status.ok()) return done(status);
+      runtime->router.CallNode(
+          node, request, runtime->options.timeout,
+          [done](const Status& answered, const rpc::Reply&, bool) { done(answered); });
+    });
+  });
+}
+
+}  // namespace
+
 // --- The same, blocking -------------------------------------------------------------------------
 
 Result<std::vector<VolumeInfo>> Cluster::volumes() {
@@ -343,6 +496,10 @@ Status Cluster::DeleteVolume(const std::string& name) {
   return impl_->Await<Status>([&](auto done) { StartDelete(name, std::move(done)); });
 }
 
+Status Cluster::ChangeTarget(const std::string& name, const TargetChange& change) {
+  return impl_->Await<Status>([&](auto done) { StartChangeTarget(name, change, std::move(done)); });
+}
+
 Result<std::vector<NodeInfo>> Cluster::GetStatus(bool groups) {
   return impl_->Await<Result<std::vector<NodeInfo>>>(
       [&](auto done) { StartGetStatus(groups, std::move(done)); });
@@ -350,6 +507,38 @@ Result<std::vector<NodeInfo>> Cluster::GetStatus(bool groups) {
 
 Status Cluster::MoveMaster(uint32_t group, uint32_t node) {
   return impl_->Await<Status>([&](auto done) { StartMoveMaster(group, node, std::move(done)); });
+}
+
+Status Cluster::StartScrub(uint32_t node, uint64_t rate) {
+  rpc::Request request;
+  request.mutable_scrub()->set_action(rpc::Scrub::START);
+  request.mutable_scrub()->set_rate(rate);
+  return impl_->Await<Status>(
+      [&](auto done) { TellNode(impl_->runtime(), node, request, std::move(done)); });
+}
+
+Status Cluster::StopScrub(uint32_t node) {
+  rpc::Request request;
+  request.mutable_scrub()->set_action(rpc::Scrub::STOP);
+  return impl_->Await<Status>(
+      [&](auto done) { TellNode(impl_->runtime(), node, request, std::move(done)); });
+}
+
+Status Cluster::ForceSurvivor(uint32_t node) {
+  rpc::Request request;
+  request.mutable_force_survivor()->set_may_lose_data(true);
+  const auto runtime = impl_->runtime();
+  return impl_->Await<Status>([&](internal::Callback<Status> done) {
+    runtime->Post([runtime, request, node, done = std::move(done)] {
+      runtime->router.CallNode(
+          node, request, runtime->options.timeout,
+          [done](const Status& status, const rpc::Reply&, bool) { done(status); });
+    });
+  });
+}
+
+Status Cluster::ChangeNodes(const NodeChange& change) {
+  return impl_->Await<Status>([&](auto done) { StartChangeNodes(change, std::move(done)); });
 }
 
 }  // namespace hydra

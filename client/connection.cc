@@ -8,8 +8,10 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <deque>
 
 #include <boost/asio/defer.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
@@ -40,13 +42,79 @@ std::string AddressOf(const tcp::socket& socket) {
 
 size_t RoundUp(size_t bytes) { return (bytes + kPageSize - 1) / kPageSize * kPageSize; }
 
+class SocketConnection final : public Connection,
+                               public std::enable_shared_from_this<SocketConnection> {
+ public:
+  SocketConnection(tcp::socket socket, Options options);
+
+  void Start(Handlers handlers) override;
+  bool Send(FrameType type, uint64_t id, std::string header, std::vector<BufferSlice> payload,
+            uint32_t payload_bytes) override;
+  void SetLimits(const FrameLimits& limits) override { options_.limits = limits; }
+  void Pause() override { paused_ = true; }
+  void Resume() override;
+  void Close() override;
+  bool open() const override { return socket_.is_open() && !closing_; }
+  size_t queued_bytes() const override { return queued_bytes_; }
+  const std::string& peer() const override { return peer_; }
+  uint64_t copied_bytes() const override { return copied_bytes_; }
+
+ private:
+  struct Outgoing {
+    uint8_t head[kFrameHeadBytes];
+    std::string header;
+    std::vector<BufferSlice> payload;
+    uint32_t payload_bytes = 0;
+    size_t size() const { return kFrameHeadBytes + header.size() + payload_bytes; }
+  };
+
+  void WaitReadable();
+  void ReadSome();
+  bool Parse();  // frames that are whole; false if one has to wait for memory
+  bool BeginFrame(const FrameHead& head);
+  void FinishFrame();
+  void Deliver(Frame frame);
+  void ScheduleFlush();
+  void Flush();
+  void WaitWritable();
+  void Fail(const Status& why);
+
+  tcp::socket socket_;
+  Options options_;
+  Handlers handlers_;
+  std::string peer_;
+  bool started_ = false;
+  bool paused_ = false;
+  bool closing_ = false;
+  bool reading_ = false;  // a wait is out
+
+  // Received bytes: in_[in_begin_, in_end_) are not parsed yet.
+  std::vector<uint8_t> in_;
+  size_t in_begin_ = 0;
+  size_t in_end_ = 0;
+  // A frame whose payload is being read in place.
+  bool in_payload_ = false;
+  Frame partial_;
+  size_t payload_read_ = 0;
+  bool expect_payload_ = false;  // the last frame had a large one
+  uint64_t copied_bytes_ = 0;
+
+  std::deque<Outgoing> out_;
+  size_t out_offset_ = 0;  // of the first frame, written already
+  size_t queued_bytes_ = 0;
+  bool flush_scheduled_ = false;
+  bool writing_ = false;  // a wait is out
+};
+
 }  // namespace
 
 std::shared_ptr<Connection> Connection::Adopt(tcp::socket socket, Options options) {
-  return std::shared_ptr<Connection>(new Connection(std::move(socket), std::move(options)));
+  return std::make_shared<SocketConnection>(std::move(socket), std::move(options));
 }
 
-Connection::Connection(tcp::socket socket, Options options)
+namespace {
+
+SocketConnection::SocketConnection(tcp::socket socket, Options options)
     : socket_(std::move(socket)), options_(std::move(options)), peer_(AddressOf(socket_)) {
   ErrorCode ignored;
   socket_.non_blocking(true, ignored);
@@ -54,18 +122,14 @@ Connection::Connection(tcp::socket socket, Options options)
   in_.resize(kReadBytes);
 }
 
-Connection::~Connection() = default;
-
-void Connection::Start(Handlers handlers) {
+void SocketConnection::Start(Handlers handlers) {
   handlers_ = std::move(handlers);
   if (started_) return;
   started_ = true;
   WaitReadable();
 }
 
-void Connection::Pause() { paused_ = true; }
-
-void Connection::Resume() {
+void SocketConnection::Resume() {
   if (!paused_) return;
   paused_ = false;
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
@@ -73,7 +137,7 @@ void Connection::Resume() {
   });
 }
 
-void Connection::Fail(const Status& why) {
+void SocketConnection::Fail(const Status& why) {
   if (!socket_.is_open()) return;
   ErrorCode ignored;
   socket_.close(ignored);
@@ -84,7 +148,7 @@ void Connection::Fail(const Status& why) {
   if (handlers.closed && !closing_) handlers.closed(why);
 }
 
-void Connection::Close() {
+void SocketConnection::Close() {
   if (closing_ || !socket_.is_open()) return;
   closing_ = true;
   handlers_ = {};
@@ -101,7 +165,7 @@ void Connection::Close() {
 
 // --- Reading ------------------------------------------------------------------------------------
 
-void Connection::WaitReadable() {
+void SocketConnection::WaitReadable() {
   if (reading_ || paused_ || !open()) return;
   reading_ = true;
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
@@ -111,7 +175,7 @@ void Connection::WaitReadable() {
   });
 }
 
-void Connection::ReadSome() {
+void SocketConnection::ReadSome() {
   if (!open() || paused_) return;
   // Payload that stays where it is read, and whatever comes behind it.
   std::array<iovec, 2> vectors{};
@@ -143,7 +207,7 @@ void Connection::ReadSome() {
   if (Parse()) WaitReadable();
 }
 
-bool Connection::Parse() {
+bool SocketConnection::Parse() {
   while (open() && !paused_) {
     if (in_payload_) {
       if (payload_read_ < partial_.payload_bytes) return true;
@@ -169,7 +233,7 @@ bool Connection::Parse() {
 }
 
 // The head and the header are in memory; payload may be too, in part.
-bool Connection::BeginFrame(const FrameHead& head) {
+bool SocketConnection::BeginFrame(const FrameHead& head) {
   const uint8_t* header = in_.data() + in_begin_ + kFrameHeadBytes;
   if (Crc32c(header, head.header_bytes) != head.header_crc) {
     Fail(Status::Corruption("a frame's header does not match its checksum"));
@@ -215,14 +279,14 @@ bool Connection::BeginFrame(const FrameHead& head) {
   return true;
 }
 
-void Connection::FinishFrame() {
+void SocketConnection::FinishFrame() {
   in_payload_ = false;
   Frame frame = std::move(partial_);
   partial_ = {};
   Deliver(std::move(frame));
 }
 
-void Connection::Deliver(Frame frame) {
+void SocketConnection::Deliver(Frame frame) {
   // The handler may replace or drop handlers_.
   const auto handler = handlers_.frame;
   if (handler) handler(std::move(frame));
@@ -230,8 +294,8 @@ void Connection::Deliver(Frame frame) {
 
 // --- Writing ------------------------------------------------------------------------------------
 
-bool Connection::Send(FrameType type, uint64_t id, std::string header,
-                      std::vector<BufferSlice> payload, uint32_t payload_bytes) {
+bool SocketConnection::Send(FrameType type, uint64_t id, std::string header,
+                            std::vector<BufferSlice> payload, uint32_t payload_bytes) {
   if (!open()) return false;
   Outgoing frame;
   frame.header = std::move(header);
@@ -246,7 +310,7 @@ bool Connection::Send(FrameType type, uint64_t id, std::string header,
   return true;
 }
 
-void Connection::ScheduleFlush() {
+void SocketConnection::ScheduleFlush() {
   if (flush_scheduled_ || writing_) return;
   flush_scheduled_ = true;
   asio::defer(socket_.get_executor(), [self = shared_from_this()] {
@@ -255,7 +319,7 @@ void Connection::ScheduleFlush() {
   });
 }
 
-void Connection::Flush() {
+void SocketConnection::Flush() {
   const bool waited = !out_.empty();
   while (!out_.empty() && !writing_ && socket_.is_open()) {
     std::array<iovec, kMaxVectors> vectors{};
@@ -302,7 +366,7 @@ void Connection::Flush() {
   if (waited && out_.empty() && handlers_.drained) handlers_.drained();
 }
 
-void Connection::WaitWritable() {
+void SocketConnection::WaitWritable() {
   writing_ = true;
   socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const ErrorCode& error) {
     self->writing_ = false;
@@ -311,4 +375,5 @@ void Connection::WaitWritable() {
   });
 }
 
+}  // namespace
 }  // namespace hydra

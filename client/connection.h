@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A TCP connection that carries frames. Everything happens on the thread that runs its io_context.
+// A connection that carries frames: over TCP, or within a process (client/local_connection.h).
+// Everything happens on the thread that runs its io_context.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
 #include "base/buffer.h"
@@ -20,7 +19,7 @@
 
 namespace hydra {
 
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection {
  public:
   struct Options {
     FrameLimits limits;
@@ -36,81 +35,38 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void()> drained = nullptr;
   };
 
+  // Over a connected socket.
   static std::shared_ptr<Connection> Adopt(boost::asio::ip::tcp::socket socket, Options options);
-  ~Connection();
+  virtual ~Connection() = default;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   // Frames are delivered from here on. May be called again to change who gets them.
-  void Start(Handlers handlers);
+  virtual void Start(Handlers handlers) = 0;
 
   // Takes a frame to be written in its turn; what is sent during one event goes out together. The
-  // slices' memory must not change until then. False: closed, or the queue is full.
-  bool Send(FrameType type, uint64_t id, std::string header, std::vector<BufferSlice> payload = {},
-            uint32_t payload_bytes = 0);
+  // slices' memory must not change until then, nor until the frame is answered: a receiver in the
+  // same process gets this very memory. False: closed, or the queue is full.
+  virtual bool Send(FrameType type, uint64_t id, std::string header,
+                    std::vector<BufferSlice> payload = {}, uint32_t payload_bytes = 0) = 0;
 
   // Of the frames that follow the present one.
-  void SetLimits(const FrameLimits& limits) { options_.limits = limits; }
+  virtual void SetLimits(const FrameLimits& limits) = 0;
 
   // Reads no further frames until Resume: how a receiver with enough to do pushes back.
-  void Pause();
-  void Resume();
+  virtual void Pause() = 0;
+  virtual void Resume() = 0;
 
   // Writes what is queued (for a moment at most), then closes. Handlers are forgotten at once.
-  void Close();
+  virtual void Close() = 0;
 
-  bool open() const { return socket_.is_open() && !closing_; }
-  size_t queued_bytes() const { return queued_bytes_; }
-  const std::string& peer() const { return peer_; }        // address, for logs
-  uint64_t copied_bytes() const { return copied_bytes_; }  // payload that was not read in place
+  virtual bool open() const = 0;
+  virtual size_t queued_bytes() const = 0;
+  virtual const std::string& peer() const = 0;  // address, for logs
+  virtual uint64_t copied_bytes() const = 0;    // payload that was not received in place
 
- private:
-  struct Outgoing {
-    uint8_t head[kFrameHeadBytes];
-    std::string header;
-    std::vector<BufferSlice> payload;
-    uint32_t payload_bytes = 0;
-    size_t size() const { return kFrameHeadBytes + header.size() + payload_bytes; }
-  };
-
-  Connection(boost::asio::ip::tcp::socket socket, Options options);
-
-  void WaitReadable();
-  void ReadSome();
-  bool Parse();  // frames that are whole; false if one has to wait for memory
-  bool BeginFrame(const FrameHead& head);
-  void FinishFrame();
-  void Deliver(Frame frame);
-  void ScheduleFlush();
-  void Flush();
-  void WaitWritable();
-  void Fail(const Status& why);
-
-  boost::asio::ip::tcp::socket socket_;
-  Options options_;
-  Handlers handlers_;
-  std::string peer_;
-  bool started_ = false;
-  bool paused_ = false;
-  bool closing_ = false;
-  bool reading_ = false;  // a wait is out
-
-  // Received bytes: in_[in_begin_, in_end_) are not parsed yet.
-  std::vector<uint8_t> in_;
-  size_t in_begin_ = 0;
-  size_t in_end_ = 0;
-  // A frame whose payload is being read in place.
-  bool in_payload_ = false;
-  Frame partial_;
-  size_t payload_read_ = 0;
-  bool expect_payload_ = false;  // the last frame had a large one
-  uint64_t copied_bytes_ = 0;
-
-  std::deque<Outgoing> out_;
-  size_t out_offset_ = 0;  // of the first frame, written already
-  size_t queued_bytes_ = 0;
-  bool flush_scheduled_ = false;
-  bool writing_ = false;  // a wait is out
+ protected:
+  Connection() = default;
 };
 
 }  // namespace hydra

@@ -34,6 +34,9 @@ enum class FrameType : uint8_t {
   kReply = 7,      // rpc::Reply
   kPeer = 8,       // a paxos::Message and its bodies (daemon/peer_wire.h)
   kHeartbeat = 9,  // a paxos::Heartbeat
+  kBlock = 10,     // a BlockMessage (daemon/block_message.h)
+  kReport = 11,    // rpc::GroupReport, between nodes
+  kUnfit = 12,     // rpc::Unfit, between nodes
 };
 
 inline constexpr size_t kFrameHeadBytes = 32;

@@ -46,6 +46,11 @@ std::string Describe(const GroupOp& op) {
 // What came for a read is what was asked for, and was not changed on its way.
 Status CheckRead(const GroupRequest& request, const Answer& reply, const NodeLink::Answer& answer) {
   const auto count = static_cast<size_t>(request.count);
+  if (request.map_only) {
+    if (reply.kinds().size() == count) return Status::Ok();
+    return Status::Corruption(fmt::format("the map of {} blocks was answered with {} kinds", count,
+                                          reply.kinds().size()));
+  }
   if (reply.kinds().size() != count || static_cast<size_t>(reply.crcs_size()) != count) {
     return Status::Corruption(
         fmt::format("a read of {} blocks was answered with {} kinds and {} checksums", count,
@@ -233,6 +238,7 @@ std::string GroupClient::Encode(const GroupOp& op) const {
   io->set_request(request.request);
   if (request.is_read()) {
     io->set_local(request.local);
+    io->set_map_only(request.map_only);
   } else {
     HYDRA_CHECK(op.session != 0 && op.seq != 0);
     io->set_session(op.session);
@@ -258,8 +264,9 @@ void GroupClient::Attempt(const std::shared_ptr<GroupOp>& op) {
   }
   const uint64_t attempt = ++op->attempt;
   op->out = true;
+  op->attempted = now;
   op->attempt_deadline = std::min(op->deadline, now + core_->options.attempt_timeout);
-  core_->Wake(op->attempt_deadline);
+  core_->Wake(std::min(op->attempt_deadline, now + core_->options.look_around_after));
   ++core_->stats.attempts;
   if (op->maybe_executed) ++core_->stats.repeated_safe;
   link->Call(Encode(*op), op->request.payload, op->request.payload_bytes(),
@@ -399,6 +406,7 @@ void GroupClient::OnDone(const std::shared_ptr<GroupOp>& op, NodeId node,
       return ReadElsewhere(op, node, checked.WithContext(fmt::format("from node {}", node)));
     }
     result.kinds = std::move(*reply.mutable_kinds());
+    if (op->request.map_only) return Finish(op, std::move(result));
     result.crcs.assign(reply.crcs().begin(), reply.crcs().end());
     result.versions.assign(reply.versions().begin(), reply.versions().end());
     result.payload = std::move(answer->payload);
@@ -516,7 +524,7 @@ TimePoint GroupClient::Tick(TimePoint now) {
     next = std::min(next, op->deadline);
     if (!op->out) continue;
     if (now < op->attempt_deadline) {
-      next = std::min(next, op->attempt_deadline);
+      next = std::min({next, op->attempt_deadline, Watch(*op, now)});
       continue;
     }
     op->maybe_executed = true;

@@ -41,10 +41,11 @@ struct GroupRequest {
   std::vector<BufferSlice> payload;
   std::vector<uint32_t> crcs;  // made where the data entered
 
-  uint64_t seen = 0;     // 0: not checked
-  uint64_t epoch = 0;    // of access rights; 0: not checked
-  bool local = false;    // reads: whatever the replica has applied
-  uint64_t request = 0;  // for logs
+  uint64_t seen = 0;      // 0: not checked
+  uint64_t epoch = 0;     // of access rights; 0: not checked
+  bool local = false;     // reads: whatever the replica has applied
+  bool map_only = false;  // reads: only how the blocks are mapped
+  uint64_t request = 0;   // for logs
   std::chrono::milliseconds timeout{30'000};
 
   bool is_read() const { return kind == Kind::kRead; }
@@ -77,7 +78,7 @@ struct GroupReply {
   uint64_t version = 0;  // that it wrote
   NodeId node = 0;       // who answered
 
-  // Reads; checked against their checksums.
+  // Reads; checked against their checksums. Of the map only the kinds are there.
   std::string kinds;               // one per block, a ReadKind
   std::vector<uint32_t> crcs;      // one per block
   std::vector<uint64_t> versions;  // one per block

@@ -59,8 +59,15 @@
 
 #include "base/status.h"
 #include "client/async.h"
+#include "client/target.h"
+
+namespace boost::asio {
+class io_context;
+}
 
 namespace hydra {
+
+class Connection;
 
 // --- Cluster ------------------------------------------------------------------------------------
 
@@ -83,6 +90,14 @@ struct ClusterOptions {
   // a proxy): gets a node's address (host:port), returns the one to call. Called on the library's
   // thread.
   std::function<std::string(const std::string& address)> translate;
+  // Everything happens on the one thread that runs this context, instead of on one of the library's
+  // own: for programs that have such a thread and want no switch to another. It has to run while
+  // Connect, or any other blocking call, waits elsewhere; until the handles are gone it has work;
+  // and it has to outlive them.
+  boost::asio::io_context* context = nullptr;
+  // For hydrad itself: a connection to a node that runs in this process, or null if the address is
+  // another's. Called as `translate` is, with what that returned.
+  std::function<std::shared_ptr<Connection>(const std::string& address)> dial;
 };
 
 struct VolumeInfo {
@@ -92,6 +107,9 @@ struct VolumeInfo {
   uint32_t block_bytes = 0;
   std::vector<uint32_t> groups;  // one per shard
   bool active = false;           // false: still being created
+  uint64_t epoch = 0;            // of access rights (VolumeAccess)
+  TargetInfo target;
+  uint32_t replicas = 0;  // of each shard, wanted; 0: not known
 };
 
 struct VolumeSpec {
@@ -100,6 +118,7 @@ struct VolumeSpec {
   uint32_t block_bytes = 0;  // 0: 4096
   uint32_t shards = 0;       // 0: as the cluster thinks best; cannot be changed later
   uint32_t replicas = 0;     // 0: 3, or the number of nodes if there are fewer
+  bool target = true;        // false: not offered over iSCSI
 };
 
 struct ReplicaInfo {
@@ -113,7 +132,30 @@ struct ReplicaInfo {
   uint32_t master = 0;  // as this replica knows it; 0: it does not
   bool ready = false;   // a master that serves
   uint64_t data_blocks = 0;
-  uint64_t lag = 0;  // entries that were chosen and are not applied here
+  uint64_t lag = 0;    // entries that were chosen and are not applied here
+  std::string change;  // of a master: the change of members that is under way
+};
+
+// A node's search for rotten blocks: the round that runs, or the last one since the node started.
+struct ScrubInfo {
+  bool running = false;
+  bool complete = false;
+  uint64_t rate = 0;   // bytes per second
+  uint64_t bytes = 0;  // verified
+  uint64_t total = 0;  // about
+  uint64_t found = 0;
+  uint64_t repaired = 0;  // since it began
+  std::chrono::milliseconds elapsed{};
+  std::string failed;
+  // In seconds since 1970; 0: never.
+  uint64_t last_completed = 0;
+  uint64_t last_found = 0;
+  uint64_t next = 0;
+  // Since the node started, whoever found them.
+  uint64_t under_repair = 0;
+  uint64_t rotten_total = 0;
+  uint64_t repaired_total = 0;
+  uint64_t given_up_total = 0;
 };
 
 struct NodeInfo {
@@ -121,15 +163,38 @@ struct NodeInfo {
   std::string address;
   std::string iscsi;
   std::string http;
-  Status reachable;  // not OK: why there is nothing below
+  std::string state;  // active; joining, lost, draining: being changed
+  Status reachable;   // not OK: why there is nothing below
   std::string version;
   std::chrono::milliseconds uptime{};
   std::vector<uint32_t> connected;  // peers
   uint64_t space_bytes = 0;
   uint64_t capacity_bytes = 0;
   uint64_t free_bytes = 0;
-  std::string failed;                 // why the node does not serve; empty if it does
-  std::vector<ReplicaInfo> replicas;  // if asked for
+  size_t changes = 0;  // of nodes and replicas, under way as this node knows
+  std::string failed;  // why the node does not serve; empty if it does
+  ScrubInfo scrub;
+  std::vector<ReplicaInfo> replicas;       // if asked for
+  std::vector<IscsiSessionInfo> sessions;  // likewise
+};
+
+// Which nodes there are, and where replicas lie.
+struct NodeChange {
+  enum class Kind {
+    kAdd,          // `node` (0: the next free number) at `address`; then start it with --join
+    kReplace,      // `node` lost its disk; it is started with --join, at `address` unless empty
+    kRemove,       // `node`, after its replicas have moved to others
+    kSetReplicas,  // of `volume`, to `replicas`
+    kRebalance,    // spreads replicas and masters evenly
+  };
+  Kind kind = Kind::kRebalance;
+  uint32_t node = 0;
+  std::string address;
+  std::string iscsi;
+  std::string http;
+  std::string volume;
+  uint32_t replicas = 0;
+  bool force = false;
 };
 
 struct ClusterStats {
@@ -164,11 +229,27 @@ class Cluster {
   // At once and for good, with all its data.
   Status DeleteVolume(const std::string& name);
 
-  // Every node, and what it says about itself; with `groups` also each of its replicas. A node that
-  // does not answer is listed with the reason.
+  // Who may use a volume over iSCSI. When it succeeds, nothing that initiators without the right
+  // sent is executed any more, through any portal; kAborted: it may be, repeat the call.
+  Status ChangeTarget(const std::string& name, const TargetChange& change);
+
+  // Every node, and what it says about itself; with `groups` also each of its replicas and of its
+  // iSCSI sessions. A node that does not answer is listed with the reason.
   Result<std::vector<NodeInfo>> GetStatus(bool groups = false);
   // Hands the mastership of a group to another of its replicas, between two requests.
   Status MoveMaster(uint32_t group, uint32_t node);
+  // A node begins to look for rotten blocks, which it mends from its peers, or ends it. `rate` in
+  // bytes per second; 0: the node's own.
+  Status StartScrub(uint32_t node, uint64_t rate = 0);
+  Status StopScrub(uint32_t node);
+
+  // Returns when it is decided. What follows from it goes on by itself, while everything is served:
+  // NodeInfo::changes says whether something is left. kFailedPrecondition: why it would be unsafe,
+  // and what to do first.
+  Status ChangeNodes(const NodeChange& change);
+  // The majority is lost for good: makes `node` decide alone, from what it has. Everything that was
+  // acknowledged and is only on the lost nodes is lost. kFailedPrecondition: a majority answers.
+  Status ForceSurvivor(uint32_t node);
 
   ClusterStats stats() const;
 
@@ -200,6 +281,14 @@ class Cluster {
                                       std::forward<Token>(token));
   }
   template <typename Token>
+  auto AsyncChangeTarget(std::string name, TargetChange change, Token&& token) {
+    return internal::Initiate<Status>(
+        [self = *this, name = std::move(name), change = std::move(change)](auto done) {
+          self.StartChangeTarget(name, change, std::move(done));
+        },
+        std::forward<Token>(token));
+  }
+  template <typename Token>
   auto AsyncGetStatus(bool groups, Token&& token) {
     return internal::Initiate<Result<std::vector<NodeInfo>>>(
         [self = *this, groups](auto done) { self.StartGetStatus(groups, std::move(done)); },
@@ -224,8 +313,11 @@ class Cluster {
   void StartResize(const std::string& name, uint64_t bytes, bool force,
                    internal::Callback<Status> done) const;
   void StartDelete(const std::string& name, internal::Callback<Status> done) const;
+  void StartChangeTarget(const std::string& name, const TargetChange& change,
+                         internal::Callback<Status> done) const;
   void StartGetStatus(bool groups, internal::Callback<Result<std::vector<NodeInfo>>> done) const;
   void StartMoveMaster(uint32_t group, uint32_t node, internal::Callback<Status> done) const;
+  void StartChangeNodes(const NodeChange& change, internal::Callback<Status> done) const;
 
   std::shared_ptr<Impl> impl_;
 };
@@ -248,6 +340,13 @@ struct VolumeStats {
   uint64_t errors = 0;
 };
 
+// A part of a volume that is of one kind.
+struct MapRun {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  bool mapped = false;  // false: takes no space and reads as zeroes
+};
+
 // For gateways: programs that pass on what other machines ask, such as an iSCSI frontend. The
 // machine behind a gateway may lose patience with it, go on through another gateway, and be
 // overtaken there by what the first one still holds. A guard is made when a command arrives and
@@ -266,6 +365,7 @@ struct Guard {
 struct VolumeAccess {
   uint64_t epoch = 0;  // one higher with each change, and when the volume is made smaller
   std::string reservations;
+  TargetInfo target;
 };
 
 // A volume is an array of bytes, read and written in multiples of 512 at multiples of 512.
@@ -281,6 +381,12 @@ class Volume {
  public:
   // kNotFound: there is none of that name.
   static Result<Volume> Open(const Cluster& cluster, const std::string& name);
+  template <typename Token>
+  static auto AsyncOpen(const Cluster& cluster, const std::string& name, Token&& token) {
+    return internal::Initiate<Result<Volume>>(
+        [cluster, name](auto done) { StartOpen(cluster, name, std::move(done)); },
+        std::forward<Token>(token));
+  }
 
   // Fills `data` from `offset` on.
   Status Read(uint64_t offset, std::span<uint8_t> data,
@@ -307,11 +413,16 @@ class Volume {
   // fails with kAborted, the sum holds `add` once if it succeeded and not at all if it failed.
   Result<uint64_t> FetchAdd(uint64_t offset, uint64_t add);
 
+  // What the range consists of, from its beginning, neighbours of one kind made one; of more than 4
+  // GiB, the first 4 GiB. As a read of each extent would find it, and no data is read.
+  Result<std::vector<MapRun>> GetMap(uint64_t offset, uint64_t length);
+
   // Ends when every change that was started before through this Volume (or a copy of it) has ended.
   // Changes that have ended are durable already.
   Status Flush();
 
   const std::string& name() const;
+  uint32_t id() const;  // tells it from others that had or will have its name
   uint32_t block_bytes() const;
   // As last known. A change of the size is noticed by reads and writes that go beyond it, and by
   // watchers.
@@ -335,6 +446,16 @@ class Volume {
   // through the returned handle under a guard.
   Guard MakeGuard(uint64_t epoch) const;
   Volume Under(Guard guard) const;
+
+  // Makes what was in the volume, and was discarded, unreadable on the disks of all nodes (one that
+  // has no replica may have had one): every segment that may hold some of it is emptied and
+  // overwritten, which takes as long as writing those nodes' data anew. Discard first, and let
+  // nobody write meanwhile. `key` names the purge: whoever asks with the same key, also after a
+  // failure, joins it. `progress` (0 to 1) is called about once a second, on the library's thread.
+  // A node that is down is waited for; when nothing has moved for `patience`, it fails with
+  // kUnavailable. kCorruption: a node cannot empty a segment; it says why.
+  Status Purge(const std::string& key, std::function<void(double)> progress = {},
+               std::chrono::milliseconds patience = std::chrono::minutes(10));
 
   // As the cluster says now.
   Result<VolumeAccess> GetAccess();
@@ -398,6 +519,14 @@ class Volume {
         std::forward<Token>(token));
   }
   template <typename Token>
+  auto AsyncGetMap(uint64_t offset, uint64_t length, Token&& token) {
+    return internal::Initiate<Result<std::vector<MapRun>>>(
+        [self = *this, offset, length](auto done) {
+          self.StartGetMap(offset, length, std::move(done));
+        },
+        std::forward<Token>(token));
+  }
+  template <typename Token>
   auto AsyncGetAccess(Token&& token) {
     return internal::Initiate<Result<VolumeAccess>>(
         [self = *this](auto done) { self.StartGetAccess(std::move(done)); },
@@ -415,6 +544,15 @@ class Volume {
   auto AsyncFence(uint64_t epoch, Token&& token) {
     return internal::Initiate<Status>(
         [self = *this, epoch](auto done) { self.StartFence(epoch, std::move(done)); },
+        std::forward<Token>(token));
+  }
+  template <typename Token>
+  auto AsyncPurge(std::string key, std::function<void(double)> progress,
+                  std::chrono::milliseconds patience, Token&& token) {
+    return internal::Initiate<Status>(
+        [self = *this, key = std::move(key), progress = std::move(progress), patience](auto done) {
+          self.StartPurge(key, progress, patience, std::move(done));
+        },
         std::forward<Token>(token));
   }
   template <typename Token>
@@ -438,11 +576,17 @@ class Volume {
                     std::span<const uint8_t> desired, internal::Callback<Result<bool>> done) const;
   void StartFetchAdd(uint64_t offset, uint64_t add,
                      internal::Callback<Result<uint64_t>> done) const;
+  void StartGetMap(uint64_t offset, uint64_t length,
+                   internal::Callback<Result<std::vector<MapRun>>> done) const;
   void StartFlush(internal::Callback<Status> done) const;
   void StartGetAccess(internal::Callback<Result<VolumeAccess>> done) const;
   void StartChangeAccess(uint64_t epoch, const std::string& reservations,
                          internal::Callback<Result<uint64_t>> done) const;
+  static void StartOpen(const Cluster& cluster, const std::string& name,
+                        internal::Callback<Result<Volume>> done);
   void StartFence(uint64_t epoch, internal::Callback<Status> done) const;
+  void StartPurge(const std::string& key, std::function<void(double)> progress,
+                  std::chrono::milliseconds patience, internal::Callback<Status> done) const;
 
   std::shared_ptr<Impl> impl_;
 };

@@ -39,6 +39,10 @@ NodeLink::~NodeLink() {
 
 bool NodeLink::usable() const { return state_ != State::kDown || Clock::now() >= retry_at_; }
 
+bool NodeLink::SilentFor(std::chrono::milliseconds time, Clock::time_point now) const {
+  return state_ != State::kDown && outstanding() > 0 && now - last_received_ >= time;
+}
+
 void NodeLink::FailLater(Done done, Status why, bool sent) {
   asio::post(*context_, [done = std::move(done), why = std::move(why), sent] {
     Answer answer;
@@ -77,8 +81,12 @@ void NodeLink::Transmit(Outgoing call) {
 
 void NodeLink::Connect() {
   state_ = State::kConnecting;
+  last_received_ = Clock::now();
   welcomed_ = false;
   const uint64_t attempt = ++attempt_;
+  if (auto connection = options_.dial ? options_.dial(address_) : nullptr) {
+    return OnConnected(attempt, std::move(connection));
+  }
   const size_t colon = address_.rfind(':');
   if (colon == std::string::npos) {
     asio::post(*context_, [self = shared_from_this()] {
@@ -108,24 +116,25 @@ void NodeLink::Connect() {
         }
         auto socket = std::make_shared<tcp::socket>(*self->context_);
         self->connecting_ = socket;
-        asio::async_connect(*socket, endpoints,
-                            [self, attempt, socket](const ErrorCode& failed, const tcp::endpoint&) {
-                              if (attempt != self->attempt_) return;
-                              self->connecting_.reset();
-                              if (failed) {
-                                return self->Drop(Status::Unavailable(fmt::format(
-                                    "cannot connect to {}: {}", self->address_, failed.message())));
-                              }
-                              self->OnConnected(attempt, std::move(*socket));
-                            });
+        asio::async_connect(
+            *socket, endpoints,
+            [self, attempt, socket](const ErrorCode& failed, const tcp::endpoint&) {
+              if (attempt != self->attempt_) return;
+              self->connecting_.reset();
+              if (failed) {
+                return self->Drop(Status::Unavailable(
+                    fmt::format("cannot connect to {}: {}", self->address_, failed.message())));
+              }
+              Connection::Options options;
+              options.limits.header_bytes = kMaxHeaderBytes;
+              options.allocate = self->options_.allocate;
+              self->OnConnected(attempt, Connection::Adopt(std::move(*socket), std::move(options)));
+            });
       });
 }
 
-void NodeLink::OnConnected(uint64_t attempt, tcp::socket socket) {
-  Connection::Options options;
-  options.limits.header_bytes = kMaxHeaderBytes;
-  options.allocate = options_.allocate;
-  connection_ = Connection::Adopt(std::move(socket), std::move(options));
+void NodeLink::OnConnected(uint64_t attempt, std::shared_ptr<Connection> connection) {
+  connection_ = std::move(connection);
   // The connection belongs to this link, so its handlers must not keep the link alive.
   const std::weak_ptr<NodeLink> weak = weak_from_this();
   connection_->Start(

@@ -35,6 +35,8 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
     std::chrono::milliseconds connect_timeout{2'000};
     std::chrono::milliseconds max_back_off{1'000};
     std::function<Result<Buffer>(size_t bytes)> allocate;
+    // A connection to the address that needs no socket, or null. May be left out.
+    std::function<std::shared_ptr<Connection>(const std::string& address)> dial;
     uint64_t seed = 1;
   };
   struct Answer {
@@ -69,6 +71,8 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
   const std::string& cluster() const { return found_; }  // that the node said it is of
   bool ready() const { return state_ == State::kReady; }
   bool usable() const;  // connected, or a call would try to
+  // Calls are out, and it has said nothing for so long.
+  bool SilentFor(std::chrono::milliseconds time, std::chrono::steady_clock::time_point now) const;
   size_t outstanding() const { return calls_.size() + waiting_.size(); }
 
  private:
@@ -88,7 +92,7 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
   };
 
   void Connect();
-  void OnConnected(uint64_t attempt, boost::asio::ip::tcp::socket socket);
+  void OnConnected(uint64_t attempt, std::shared_ptr<Connection> connection);
   void OnHandshake(Frame frame);
   void OnFrame(Frame frame);
   void OnReady();
@@ -114,7 +118,7 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
   std::deque<Outgoing> waiting_;  // for the connection
   std::unordered_map<uint64_t, Waiting> calls_;
   uint64_t next_id_ = 1;
-  Clock::time_point last_received_{};
+  Clock::time_point last_received_{};  // or when the first call that is out left
 };
 
 }  // namespace hydra

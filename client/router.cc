@@ -28,6 +28,7 @@ uint64_t SeedOr(uint64_t seed) {
 
 // What a request counts against max_in_flight_bytes.
 size_t BytesOf(const GroupRequest& request) {
+  if (request.map_only) return static_cast<size_t>(request.count);
   if (request.is_read()) return static_cast<size_t>(request.count) * request.block_bytes;
   return request.payload_bytes();
 }
@@ -194,10 +195,6 @@ void Router::Refresh(milliseconds timeout, std::function<void(Status)> done) {
 
 void Router::RefreshToCurrent(milliseconds timeout, std::function<void(Status)> done) {
   core_->Refresh(timeout, std::move(done), true);
-}
-
-void Router::RefreshFromAll(std::function<void(Status)> done) {
-  core_->RefreshFromAll(std::move(done));
 }
 
 std::shared_ptr<const CatalogueView> Router::catalogue() const { return core_->catalogue; }

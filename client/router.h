@@ -16,6 +16,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "client/group_request.h"
+#include "client/target.h"
 
 namespace boost::asio {
 class io_context;
@@ -23,6 +24,7 @@ class io_context;
 
 namespace hydra {
 
+class Connection;
 namespace rpc {
 class Request;
 class Reply;
@@ -40,16 +42,22 @@ struct CatalogueView {
     uint64_t shrink_to = 0;
     uint64_t epoch = 1;  // of access rights
     std::string reservations;
+    TargetInfo target;
     std::vector<GroupId> shards;
+    uint32_t replicas = 0;  // wanted; 0: not said
   };
   struct Group {
     std::vector<NodeId> replicas;
     NodeId preferred_master = 0;
+    uint64_t changes = 0;  // grows with every change of its replicas
   };
   struct Node {
     std::string rpc;
     std::string iscsi;
     std::string http;
+    std::string state;  // active, joining, lost, draining
+    uint32_t incarnation = 1;
+    bool has_store = false;  // a data directory speaks for it
   };
   uint64_t version = 0;
   std::string cluster;  // 16 bytes
@@ -62,10 +70,14 @@ struct RouterOptions {
   std::vector<std::string> seeds;  // host:port of some nodes; empty if SetDirectory says it all
   std::string name;                // of this client, for the nodes' logs
   std::string cluster;             // 16 bytes; empty: whichever the seeds are of
-  std::function<std::string(const std::string&)> translate;  // of addresses; null: none
+  std::function<std::string(const std::string&)> translate;             // of addresses; null: none
+  std::function<std::shared_ptr<Connection>(const std::string&)> dial;  // NodeLink::Options
   std::chrono::milliseconds connect_timeout{2'000};
   // A node that has not answered after this is given up for another; the call goes on.
   std::chrono::milliseconds attempt_timeout{3'000};
+  // The other replicas are asked whether there is a new master when a node has been silent for
+  // this.
+  std::chrono::milliseconds look_around_after{250};
   std::chrono::milliseconds session_timeout{30'000};
   size_t max_in_flight_bytes = 64u << 20;  // of payload, in both directions
   size_t max_queued = 4096;                // requests that wait for the above; then kBusy
@@ -78,7 +90,8 @@ struct RouterStats {
   uint64_t redirects = 0;      // answered NOT_MASTER
   uint64_t busy = 0;           // answered BUSY
   uint64_t lost = 0;           // connections lost or silent with the request out
-  uint64_t repeated_safe = 0;  // mutations sent again because the outcome was not known
+  uint64_t repeated_safe = 0;  // sent again though the outcome was not known
+  uint64_t looks = 0;          // replicas asked for the master while a node was silent
   uint64_t damaged = 0;        // reads that went to another replica
   uint64_t sessions = 0;       // opened
   uint64_t expired = 0;        // sessions lost
@@ -121,9 +134,6 @@ class Router {
   void Refresh(std::chrono::milliseconds timeout, std::function<void(Status)> done);
   // The same; what it ends with has every change that was made before.
   void RefreshToCurrent(std::chrono::milliseconds timeout, std::function<void(Status)> done);
-  // Asks all nodes, and takes the newest: what one node does not know yet, another may. Nodes that
-  // do not answer soon are passed over. OK if any answered.
-  void RefreshFromAll(std::function<void(Status)> done);
   std::shared_ptr<const CatalogueView> catalogue() const;  // never null
   // Called whenever the catalogue changed.
   void OnCatalogue(std::function<void()> changed);

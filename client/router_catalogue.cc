@@ -22,6 +22,26 @@ constexpr milliseconds kAllPatience(1'000);
 // Changes wait for several groups to do something.
 constexpr milliseconds kPatienceWithChanges(20'000);
 
+TargetInfo TargetOf(const rpc::TargetRules& rules) {
+  TargetInfo info;
+  info.offered = !rules.off();
+  info.restricted = rules.restricted();
+  info.allowed.assign(rules.allow().begin(), rules.allow().end());
+  info.chap_user = rules.initiator().name();
+  info.mutual_user = rules.target().name();
+  info.chap_revision = rules.chap_revision();
+  return info;
+}
+
+const char* StateOf(const rpc::CatalogueNode& node) {
+  switch (node.state()) {
+    case rpc::CatalogueNode::JOINING:
+      return node.store().empty() && node.incarnation() > 1 ? "lost" : "joining";
+    case rpc::CatalogueNode::DRAINING: return "draining";
+    default: return "active";
+  }
+}
+
 Result<CatalogueView> ViewOf(const std::string& bytes) {
   rpc::Catalogue catalogue;
   if (!catalogue.ParseFromString(bytes)) {
@@ -31,12 +51,24 @@ Result<CatalogueView> ViewOf(const std::string& bytes) {
   view.version = catalogue.version();
   view.cluster = catalogue.cluster();
   for (const auto& node : catalogue.nodes()) {
-    view.nodes[node.id()] = {node.rpc(), node.iscsi(), node.http()};
+    view.nodes[node.id()] = {node.rpc(),
+                             node.iscsi(),
+                             node.http(),
+                             StateOf(node),
+                             std::max(node.incarnation(), 1u),
+                             !node.store().empty()};
   }
   for (const auto& group : catalogue.groups()) {
     CatalogueView::Group& entry = view.groups[group.id()];
-    for (const auto& replica : group.replicas()) entry.replicas.push_back(replica.node());
+    for (const auto& replica : group.replicas()) {
+      // A node whose disk was lost has two rows for a while.
+      const auto& known = entry.replicas;
+      if (std::find(known.begin(), known.end(), replica.node()) != known.end()) continue;
+      entry.replicas.push_back(replica.node());
+    }
     entry.preferred_master = group.preferred_master();
+    // One grows when a replica is wanted, the other when it votes, or is gone.
+    entry.changes = group.last_incarnation() + group.config();
   }
   for (const auto& volume : catalogue.volumes()) {
     CatalogueView::Volume entry;
@@ -49,7 +81,9 @@ Result<CatalogueView> ViewOf(const std::string& bytes) {
     entry.shrink_to = volume.shrink_to();
     entry.epoch = std::max<uint64_t>(volume.epoch(), 1);
     entry.reservations = volume.reservations();
+    entry.target = TargetOf(volume.target());
     entry.shards.assign(volume.shards().begin(), volume.shards().end());
+    entry.replicas = volume.replicas();
     view.volumes[entry.name] = std::move(entry);
   }
   return view;
@@ -87,6 +121,7 @@ std::shared_ptr<NodeLink> Router::Core::LinkAt(const std::string& address) {
     link_options.cluster = options.cluster;
     link_options.connect_timeout = options.connect_timeout;
     link_options.seed = rng.Next();
+    link_options.dial = options.dial;
     link_options.allocate = [pool = pool](size_t bytes) {
       Result<Buffer> buffer = pool->Get(bytes);
       return buffer.ok() ? std::move(buffer) : Result<Buffer>(Buffer::Allocate(bytes));

@@ -59,6 +59,7 @@ struct GroupOp {
   uint64_t attempt = 0;
   bool out = false;  // the attempt is with `node`
   NodeId node = 0;
+  TimePoint attempted;
   TimePoint attempt_deadline;
   unsigned redirects = 0;  // in a row
   BackOff back_off;
@@ -85,6 +86,8 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
   void SetDirectory(CatalogueView directory);
   void Refresh(std::chrono::milliseconds timeout, std::function<void(Status)> done,
                bool current = false);
+  // Asks all nodes, and takes the newest: what one node does not know yet, another may. Nodes that
+  // do not answer soon are passed over. OK if any answered.
   void RefreshFromAll(std::function<void(Status)> done);
   void RefreshSoon();  // something seems to be out of date
   void Call(const rpc::Request& request, std::chrono::milliseconds timeout, NodeId only,
@@ -179,6 +182,13 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
   void ReadElsewhere(const std::shared_ptr<GroupOp>& op, NodeId node, Status why);
   void Suspect(NodeId node);  // it does not seem to be the master
 
+  // group_look.cc
+  // Looks around if the node that has the request is silent; returns when to look again.
+  TimePoint Watch(const GroupOp& op, TimePoint now);
+  void LookAround(const GroupOp& op, TimePoint now);
+  void OnLook(NodeId silent, NodeId master);
+  bool IsSilent(NodeId node, TimePoint now);
+
   void Retry(const std::shared_ptr<GroupOp>& op, std::chrono::microseconds delay);
   void RetryLater(const std::shared_ptr<GroupOp>& op, Status why);
   void Finish(const std::shared_ptr<GroupOp>& op, GroupReply reply);
@@ -192,6 +202,8 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
   NodeId master_ = 0;  // 0: not known
   size_t turn_ = 0;    // of replicas_, when the master is not known
 
+  bool looking_ = false;
+  TimePoint look_at_{};   // not before
   uint64_t session_ = 0;  // 0: none
   bool opening_ = false;
   bool touching_ = false;  // a keep-alive is out

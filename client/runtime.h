@@ -25,11 +25,14 @@ namespace hydra {
 struct Runtime {
   explicit Runtime(ClusterOptions options_in, RouterOptions router_options)
       : options(std::move(options_in)),
+        own(options.context == nullptr ? std::make_unique<boost::asio::io_context>(1) : nullptr),
+        context(own ? *own : *options.context),
         work(context.get_executor()),
         router(&context, std::move(router_options)) {}
 
   const ClusterOptions options;
-  boost::asio::io_context context{1};
+  const std::unique_ptr<boost::asio::io_context> own;  // null: the caller runs it
+  boost::asio::io_context& context;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work;
   Router router;        // used on the thread alone
   bool closed = false;  // likewise
@@ -40,7 +43,7 @@ struct Runtime {
   }
 };
 
-// The thread that runs it. Its end is the end of all handles.
+// The thread that runs it, unless the caller does. Its end is the end of all handles.
 class RuntimeThread {
  public:
   explicit RuntimeThread(std::shared_ptr<Runtime> runtime);
@@ -52,7 +55,7 @@ class RuntimeThread {
   // Starts an asynchronous operation and waits for its end. T is Status or a Result.
   template <typename T, typename Start>
   T Await(Start start) const {
-    if (std::this_thread::get_id() == thread_.get_id()) {
+    if (runtime_->context.get_executor().running_in_this_thread()) {
       return Status::FailedPrecondition(
           "a blocking call was made on the library's own thread: use the Async one in handlers");
     }
@@ -64,7 +67,7 @@ class RuntimeThread {
 
  private:
   std::shared_ptr<Runtime> runtime_;
-  std::thread thread_;
+  std::thread thread_;  // none if the caller runs it
 };
 
 struct Cluster::Impl : RuntimeThread {

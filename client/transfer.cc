@@ -71,12 +71,12 @@ void Transfer::Plan() {
   // Up to a multiple of the chunk, so that no extent is cut.
   const uint64_t end = std::min(offset_ + length_, (from / kPlanBytes + 1) * kPlanBytes);
   const uint64_t length = end - from;
-  if (kind_ == Kind::kRead || kind_ == Kind::kWrite) {
+  if (kind_ == Kind::kRead || kind_ == Kind::kWrite || kind_ == Kind::kMap) {
     for (Piece& piece : volume_->layout.Split(from, length)) {
       piece.at += planned_;
       const auto write =
           piece.whole_blocks ? GroupRequest::Kind::kWrite : GroupRequest::Kind::kWritePart;
-      steps_.push_back({kind_ == Kind::kRead ? GroupRequest::Kind::kRead : write, piece, {}});
+      steps_.push_back({kind_ == Kind::kWrite ? write : GroupRequest::Kind::kRead, piece, {}});
     }
   } else {
     RangePlan plan = volume_->layout.Plan(from, length);
@@ -158,6 +158,7 @@ void Transfer::Issue(Step step) {
   request.count = step.piece.count;
   request.extents = std::move(step.extents);
   request.local = local_;
+  request.map_only = kind_ == Kind::kMap;
   if (step.kind == GroupRequest::Kind::kWrite || step.kind == GroupRequest::Kind::kWritePart) {
     FillPayload(step.piece, &request);
   }
@@ -176,8 +177,27 @@ void Transfer::OnReply(const Piece& piece, const GroupReply& reply) {
   } else if (kind_ == Kind::kRead) {
     CopyRead(reply, volume_->layout.block_bytes(), piece.part_offset,
              out_.subspan(piece.at, piece.bytes));
+  } else if (kind_ == Kind::kMap) {
+    AddToMap(piece, reply);
   }
   Fill();
+}
+
+void Transfer::AddToMap(const Piece& piece, const GroupReply& reply) {
+  const uint64_t block = volume_->layout.block_bytes();
+  const uint64_t begin = offset_ + piece.at;
+  const uint64_t end = begin + piece.bytes;
+  uint64_t at = begin;
+  for (size_t i = 0; i < reply.kinds.size() && at < end; ++i) {
+    const bool mapped = static_cast<ReadKind>(reply.kinds[i]) == ReadKind::kData;
+    const uint64_t next = std::min(end, (piece.lba + i + 1) * block);
+    if (at > begin && map_->back().mapped == mapped) {
+      map_->back().length += next - at;
+    } else {
+      map_->push_back({at, next - at, mapped});
+    }
+    at = next;
+  }
 }
 
 }  // namespace hydra

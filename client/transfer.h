@@ -21,7 +21,7 @@ namespace hydra {
 
 class Transfer : public std::enable_shared_from_this<Transfer> {
  public:
-  enum class Kind { kRead, kWrite, kZero, kUnmap };
+  enum class Kind { kRead, kWrite, kZero, kUnmap, kMap };
 
   // Ranges have been checked. The memory of `in` and `out` is valid until `done` is called.
   Transfer(std::shared_ptr<VolumeState> volume, Kind kind, uint64_t offset, uint64_t length)
@@ -31,6 +31,8 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     out_ = out;
     local_ = local;
   }
+  // kMap: the runs are added here, in no order.
+  void set_map(std::vector<MapRun>* map) { map_ = map; }
   void set_in(std::span<const uint8_t> in) { in_ = in; }
   void set_guard(std::shared_ptr<const Guard> guard) { guard_ = std::move(guard); }
 
@@ -50,6 +52,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   void Issue(Step step);
   void FillPayload(const Piece& piece, GroupRequest* request);
   void OnReply(const Piece& piece, const GroupReply& reply);
+  void AddToMap(const Piece& piece, const GroupReply& reply);
 
   std::shared_ptr<VolumeState> volume_;
   const Kind kind_;
@@ -57,6 +60,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   const uint64_t length_;
   std::span<uint8_t> out_;
   std::span<const uint8_t> in_;
+  std::vector<MapRun>* map_ = nullptr;
   bool local_ = false;
   std::shared_ptr<const Guard> guard_;  // may be null
   std::function<void(Status)> done_;

@@ -124,46 +124,61 @@ Status CheckArguments(uint64_t offset, uint64_t length) {
 
 // --- Opening ------------------------------------------------------------------------------------
 
-Result<Volume> Volume::Open(const Cluster& cluster, const std::string& name) {
+namespace {
+
+// As the catalogue that is known says.
+Result<std::shared_ptr<VolumeState>> FindVolume(const std::shared_ptr<Runtime>& runtime,
+                                                const std::string& name) {
+  const auto view = runtime->router.catalogue();
+  const auto found = view->volumes.find(name);
+  if (found == view->volumes.end()) {
+    return Status::NotFound(fmt::format("there is no volume '{}'", name));
+  }
+  const CatalogueView::Volume& volume = found->second;
+  if (!volume.active) {
+    return Status::Unavailable(
+        fmt::format("volume '{}' is still being created: try again shortly", name));
+  }
+  if (volume.shards.empty() || volume.block_bytes % kSectorBytes != 0 ||
+      kExtentBytes % volume.block_bytes != 0) {
+    return Status::Unsupported(
+        fmt::format("volume '{}' has {} shards and blocks of {} bytes: upgrade this client", name,
+                    volume.shards.size(), volume.block_bytes));
+  }
+  return std::make_shared<VolumeState>(runtime, volume);
+}
+
+}  // namespace
+
+void Volume::StartOpen(const Cluster& cluster, const std::string& name,
+                       internal::Callback<Result<Volume>> done) {
   const auto runtime = cluster.impl_->runtime();
-  using Found = Result<std::shared_ptr<VolumeState>>;
-  Found state = cluster.impl_->Await<Found>([&](internal::Callback<Found> done) {
-    runtime->Post([runtime, name, done = std::move(done)] {
-      const auto look = [=](const Status& refreshed) {
-        if (!refreshed.ok()) return done(refreshed);
-        const auto view = runtime->router.catalogue();
-        const auto found = view->volumes.find(name);
-        if (found == view->volumes.end()) {
-          return done(Status::NotFound(fmt::format("there is no volume '{}'", name)));
-        }
-        const CatalogueView::Volume& volume = found->second;
-        if (!volume.active) {
-          return done(Status::Unavailable(
-              fmt::format("volume '{}' is still being created: try again shortly", name)));
-        }
-        if (volume.shards.empty() || volume.block_bytes % kSectorBytes != 0 ||
-            kExtentBytes % volume.block_bytes != 0) {
-          return done(Status::Unsupported(
-              fmt::format("volume '{}' has {} shards and blocks of {} bytes: upgrade this client",
-                          name, volume.shards.size(), volume.block_bytes)));
-        }
-        done(std::make_shared<VolumeState>(runtime, volume));
-      };
-      // What is known may be old: the name may stand for another volume by now. A volume that was
-      // just made is not known to all nodes yet.
-      runtime->router.Refresh(runtime->options.timeout, [=](const Status& refreshed) {
-        if (refreshed.ok() && !runtime->router.catalogue()->volumes.contains(name)) {
-          return runtime->router.RefreshFromAll(look);
-        }
-        look(refreshed);
-      });
+  runtime->Post([impl = cluster.impl_, runtime, name, done = std::move(done)] {
+    const auto look = [=](const Status& refreshed) {
+      if (!refreshed.ok()) return done(refreshed);
+      auto state = FindVolume(runtime, name);
+      if (!state.ok()) return done(state.status());
+      done(Volume(std::make_shared<Impl>(Impl{impl, std::move(*state), nullptr})));
+    };
+    // What is known may be old: the name may stand for another volume by now. A volume that was
+    // just made is not known to all nodes yet, nor to any after they all lost power: that there is
+    // none is said only by a catalogue that is current.
+    runtime->router.Refresh(runtime->options.timeout, [=](const Status& refreshed) {
+      if (refreshed.ok() && !runtime->router.catalogue()->volumes.contains(name)) {
+        return runtime->router.RefreshToCurrent(runtime->options.timeout, look);
+      }
+      look(refreshed);
     });
   });
-  if (!state.ok()) return state.status();
-  return Volume(std::make_shared<Impl>(Impl{cluster.impl_, std::move(*state), nullptr}));
+}
+
+Result<Volume> Volume::Open(const Cluster& cluster, const std::string& name) {
+  return cluster.impl_->Await<Result<Volume>>(
+      [&](auto done) { StartOpen(cluster, name, std::move(done)); });
 }
 
 const std::string& Volume::name() const { return impl_->state->name; }
+uint32_t Volume::id() const { return impl_->state->id; }
 uint32_t Volume::block_bytes() const { return impl_->state->layout.block_bytes(); }
 uint64_t Volume::size() const { return impl_->state->bytes; }
 

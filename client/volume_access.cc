@@ -49,7 +49,7 @@ void Volume::StartGetAccess(internal::Callback<Result<VolumeAccess>> done) const
   state->runtime->Post([state, done = std::move(done)] {
     Look(state, [done](const Result<CatalogueView::Volume>& volume) {
       if (!volume.ok()) return done(volume.status());
-      done(VolumeAccess{volume->epoch, volume->reservations});
+      done(VolumeAccess{volume->epoch, volume->reservations, volume->target});
     });
   });
 }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/local_connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include <boost/asio/defer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+namespace hydra {
+namespace {
+
+constexpr size_t kLocalQueueBytes = 64u << 20;
+
+class LocalConnection final : public Connection,
+                              public std::enable_shared_from_this<LocalConnection> {
+ public:
+  explicit LocalConnection(boost::asio::io_context* io) : io_(io) {}
+
+  void set_other(const std::shared_ptr<LocalConnection>& other) { other_ = other; }
+
+  void Start(Handlers handlers) override {
+    handlers_ = std::move(handlers);
+    started_ = true;
+    if (!paused_) Resume();
+  }
+
+  bool Send(FrameType type, uint64_t id, std::string header, std::vector<BufferSlice> payload,
+            uint32_t payload_bytes) override {
+    if (!open_) return false;
+    const size_t size = kFrameHeadBytes + header.size() + payload_bytes;
+    if (queued_bytes_ > 0 && queued_bytes_ + size > kLocalQueueBytes) return false;
+    queued_bytes_ += size;
+    Frame& frame = outbox_.emplace_back();
+    frame.type = type;
+    frame.id = id;
+    frame.header = std::move(header);
+    frame.payload_bytes = payload_bytes;
+    frame.payload = Whole(std::move(payload), payload_bytes);
+    if (outbox_.size() > 1) return true;
+    boost::asio::defer(*io_, [self = shared_from_this()] { self->Flush(); });
+    return true;
+  }
+
+  void SetLimits(const FrameLimits&) override {}  // the other end is no stranger
+
+  void Pause() override { paused_ = true; }
+  void Resume() override {
+    paused_ = false;
+    boost::asio::post(*io_, [self = shared_from_this()] { self->Deliver(); });
+  }
+
+  void Close() override {
+    if (!open_) return;
+    handlers_ = {};
+    Flush();
+    open_ = false;
+    inbox_.clear();
+    ToOther([](LocalConnection* other) { other->OnClosed(); });
+  }
+
+  bool open() const override { return open_; }
+  size_t queued_bytes() const override { return queued_bytes_; }
+  const std::string& peer() const override { return peer_; }
+  uint64_t copied_bytes() const override { return copied_bytes_; }
+
+ private:
+  // Runs `what` on the other end's thread, where the other end then also may end.
+  template <typename What>
+  void ToOther(What what) {
+    auto other = other_.lock();
+    if (!other) return;
+    boost::asio::io_context* const io = other->io_;
+    boost::asio::post(
+        *io, [other = std::move(other), what = std::move(what)]() mutable { what(other.get()); });
+  }
+
+  Buffer Whole(std::vector<BufferSlice> payload, uint32_t bytes) {
+    if (bytes == 0) return {};
+    if (payload.size() == 1 && payload[0].offset == 0 && bytes % kPageSize == 0) {
+      return std::move(payload[0].buffer);
+    }
+    Buffer whole = Buffer::Allocate(bytes);
+    size_t at = 0;
+    for (const BufferSlice& slice : payload) {
+      const size_t length = std::min<size_t>(slice.length, bytes - at);
+      std::memcpy(whole.data() + at, slice.data(), length);
+      at += length;
+    }
+    copied_bytes_ += at;
+    return whole;
+  }
+
+  void Flush() {
+    if (outbox_.empty()) return;
+    queued_bytes_ = 0;
+    ToOther([frames = std::exchange(outbox_, {})](LocalConnection* other) mutable {
+      std::move(frames.begin(), frames.end(), std::back_inserter(other->inbox_));
+      other->Deliver();
+    });
+    if (handlers_.drained) handlers_.drained();
+  }
+
+  void Deliver() {
+    while (open_ && started_ && !paused_ && !inbox_.empty()) {
+      Frame frame = std::move(inbox_.front());
+      inbox_.pop_front();
+      const auto handler = handlers_.frame;  // which may replace or drop handlers_
+      if (handler) handler(std::move(frame));
+    }
+    if (!open_) inbox_.clear();
+  }
+
+  void OnClosed() {
+    if (!open_) return;
+    open_ = false;
+    inbox_.clear();
+    const Handlers handlers = std::exchange(handlers_, {});
+    if (handlers.closed) handlers.closed(Status::Unavailable("the other side closed"));
+  }
+
+  boost::asio::io_context* const io_;
+  const std::string peer_ = "this process";
+  std::weak_ptr<LocalConnection> other_;
+  Handlers handlers_;
+  bool open_ = true;
+  bool started_ = false;
+  bool paused_ = false;
+  std::vector<Frame> outbox_;  // to go together, when the present event is over
+  size_t queued_bytes_ = 0;
+  std::deque<Frame> inbox_;  // while paused; what there can be of it is the sender's to bound
+  uint64_t copied_bytes_ = 0;
+};
+
+}  // namespace
+
+std::pair<std::shared_ptr<Connection>, std::shared_ptr<Connection>> MakeLocalConnection(
+    boost::asio::io_context* first, boost::asio::io_context* second) {
+  auto one = std::make_shared<LocalConnection>(first);
+  auto two = std::make_shared<LocalConnection>(second);
+  one->set_other(two);
+  two->set_other(one);
+  return {std::move(one), std::move(two)};
+}
+
+}  // namespace hydra
