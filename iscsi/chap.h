@@ -37,6 +37,12 @@ struct ChapAccounts {
   Status Check() const;
 };
 
+// Of a target, as someone set them the revision-th time.
+struct RevisedAccounts {
+  uint64_t revision = 0;
+  ChapAccounts accounts;
+};
+
 // An algorithm of the initiator's list that we have, the strongest first; nothing if there is none.
 std::optional<ChapHash> ChooseChapHash(std::string_view offered);
 size_t ChapResponseBytes(ChapHash hash);

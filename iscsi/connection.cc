@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/as_tuple.hpp>
@@ -94,7 +95,8 @@ class TcpConnection final : public Connection,
   asio::awaitable<Status> Feed();
   asio::awaitable<void> Watch();
   asio::awaitable<Status> LoginStep();
-  asio::awaitable<void> Enter();
+  asio::awaitable<void> FindTarget();
+  asio::awaitable<bool> Enter();
   asio::awaitable<Result<std::shared_ptr<LogicalUnit>>> Open(std::string target);
   asio::awaitable<void> Refresh();
   std::string ListTargets(const std::string& target);
@@ -116,8 +118,10 @@ class TcpConnection final : public Connection,
   std::optional<Login> login_;
   Header login_header_;
   std::vector<uint8_t> login_data_;
-  bool login_ready_ = false;  // a request waits to be answered
-  Status target_;             // why the target cannot be opened
+  bool login_ready_ = false;         // a request waits to be answered
+  std::vector<uint8_t> first_text_;  // of the first request, which may take several PDUs
+  bool first_whole_ = false;
+  Status target_;  // why the target cannot be opened
   std::shared_ptr<LogicalUnit> unit_;
   std::shared_ptr<Session> session_;
 
@@ -316,19 +320,25 @@ asio::awaitable<void> TcpConnection::Refresh() {
       asio::use_awaitable, owner_->directory());
 }
 
+// Looks up the target that the first request names, once all of its text is there: of a name that
+// comes in two PDUs, the first may hold another.
+asio::awaitable<void> TcpConnection::FindTarget() {
+  first_text_.insert(first_text_.end(), login_data_.begin(), login_data_.end());
+  first_whole_ = !Login::TextGoesOn(login_header_);
+  if (!first_whole_) co_return;
+  const std::string target = Login::TargetNameIn(std::exchange(first_text_, {}));
+  if (target.empty()) co_return co_await Refresh();
+  auto opened = co_await Open(target);
+  if (opened.ok()) {
+    unit_ = std::move(*opened);
+  } else {
+    target_ = opened.status();
+  }
+}
+
 asio::awaitable<Status> TcpConnection::LoginStep() {
+  if (!first_whole_) co_await FindTarget();
   if (!login_) {
-    const std::string target = Login::TargetNameIn(login_data_);
-    if (!target.empty()) {
-      auto opened = co_await Open(target);
-      if (opened.ok()) {
-        unit_ = std::move(*opened);
-      } else {
-        target_ = opened.status();
-      }
-    } else {
-      co_await Refresh();
-    }
     LoginPolicy policy;
     policy.portal_group = owner_->options().group;
     policy.new_tsih = owner_->NewTsih();
@@ -344,8 +354,9 @@ asio::awaitable<Status> TcpConnection::LoginStep() {
   OutPdu response;
   const Login::Outcome outcome = login_->Step(login_header_, login_data_, &response);
   if (outcome == Login::Outcome::kDone) {
-    co_await Enter();
+    const bool entered = co_await Enter();
     if (closing_ || !socket_.is_open()) co_return Status::Unavailable("closed during login");
+    if (!entered) co_return Status::Aborted("the initiator logged in anew meanwhile");
   }
   Send(std::move(response));
   if (outcome == Login::Outcome::kDone) {
@@ -362,18 +373,20 @@ asio::awaitable<Status> TcpConnection::LoginStep() {
   co_return Status::Ok();
 }
 
-asio::awaitable<void> TcpConnection::Enter() {
+// False: a later login of the same initiator port takes its place.
+asio::awaitable<bool> TcpConnection::Enter() {
   const SessionParameters& parameters = login_->parameters();
   const std::string key = parameters.PortName() + " " + parameters.target;
   if (!parameters.discovery) {
     co_await asio::async_initiate<decltype(asio::use_awaitable), void()>(
-        [](auto handler, Owner* owner, std::string name) {
+        [](auto handler, TcpConnection* self, std::string name) {
           auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-          owner->Reinstate(name, [shared] {
+          self->owner_->Reinstate(name, self, [shared] {
             asio::post(asio::get_associated_executor(*shared), [shared] { std::move (*shared)(); });
           });
         },
-        asio::use_awaitable, owner_, key);
+        asio::use_awaitable, this, key);
+    if (!owner_->Register(key, shared_from_this())) co_return false;
   }
   Session::Environment environment;
   environment.unit = parameters.discovery ? nullptr : unit_;
@@ -387,7 +400,7 @@ asio::awaitable<void> TcpConnection::Enter() {
   }
   environment.list_targets = [this](const std::string& target) { return ListTargets(target); };
   session_ = Session::Create(parameters, std::move(environment), this, Now());
-  if (!parameters.discovery) owner_->Registered(key, shared_from_this());
+  co_return true;
 }
 
 // Every target with every portal of the cluster; this one by the address that the initiator found
@@ -407,7 +420,7 @@ std::string TcpConnection::ListTargets(const std::string& target) {
   for (const std::string& name : owner_->directory()->Names()) {
     if (!target.empty() && name != target) continue;
     const LoginStatus allowed = owner_->directory()->Decide(initiator, name).status;
-    if (allowed != LoginStatus::kSuccess) continue;
+    if (allowed != LoginStatus::kSuccess && allowed != LoginStatus::kUnavailable) continue;
     AppendText("TargetName", name, &text);
     for (const PortalAddress& portal : portals) {
       if (portal.address.empty()) continue;

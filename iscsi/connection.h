@@ -25,9 +25,13 @@ class Connection {
     virtual std::shared_ptr<BufferPool> memory() = 0;
     virtual uint16_t NewTsih() = 0;
     // Ends sessions of the same initiator port with the same target, and calls back when their last
-    // command has ended, so that none of them can overwrite what the new session writes.
-    virtual void Reinstate(const std::string& key, std::function<void()> done) = 0;
-    virtual void Registered(const std::string& key, std::shared_ptr<Connection> connection) = 0;
+    // command has ended, so that none of them can overwrite what the new session writes; or when
+    // another connection has asked for the same since.
+    virtual void Reinstate(const std::string& key, const Connection* connection,
+                           std::function<void()> done) = 0;
+    // After that, once. False: another connection has asked since, and its session is to be.
+    [[nodiscard]] virtual bool Register(const std::string& key,
+                                        std::shared_ptr<Connection> connection) = 0;
     // The connection is closed and its session drained.
     virtual void Gone(const std::shared_ptr<Connection>& connection) = 0;
   };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "iscsi/access.h"
 
 namespace hydra::iscsi {
 
@@ -29,8 +30,10 @@ struct MappedRange {
 
 // Who may use the disk, as all paths to it see it.
 struct DiskAccess {
-  uint64_t epoch = 0;  // grows with every change
-  std::string state;   // what it means is for the SCSI layer to say; empty in the beginning
+  uint64_t epoch = 0;          // grows with every change
+  std::string state;           // what it means is for the SCSI layer to say; empty in the beginning
+  AccessRules rules{};         // what an operator says
+  uint64_t chap_revision = 0;  // of the target's own accounts; 0: it never had any
 };
 
 // Offsets and lengths are in bytes, multiples of 512, and within the size. Memory that is passed in
@@ -81,6 +84,13 @@ class Disk : public DiskIo {
   // What the range consists of, from its beginning; may cover less of it, but something.
   virtual void GetMap(uint64_t offset, uint64_t length,
                       std::function<void(Result<std::vector<MappedRange>>)> done) = 0;
+  // Gives everything back, and makes what was there unreadable wherever it was kept. Nobody writes
+  // meanwhile: what was begun before `epoch` has been fenced off. `key`: of several who ask with
+  // the same, also through other paths and after a failure, each goes on where the others are.
+  // `progress` is called now and then, with 0 to 1. kFenced: access was changed since that epoch;
+  // what is written under a later one is not touched.
+  virtual void Sanitize(uint64_t key, uint64_t epoch, std::function<void(double)> progress,
+                        Done done) = 0;
   // Ends when everything that ended before is durable.
   virtual void Flush(Done done) = 0;
 

@@ -84,6 +84,8 @@ Login::Login(LoginPolicy policy, Offer offer) : policy_(std::move(policy)), offe
   parameters_.max_recv_data = offer.max_recv_data;
 }
 
+bool Login::TextGoesOn(const Header& request) { return (request.flags() & kContinue) != 0; }
+
 std::string Login::TargetNameIn(std::span<const uint8_t> data) {
   const auto keys = ParseText(data);
   if (!keys.ok()) return "";
@@ -122,7 +124,7 @@ Login::Outcome Login::Step(const Header& request, std::span<const uint8_t> data,
   std::copy_n(&request.bytes[8], 8, &h.bytes[8]);  // ISID, TSIH
   h.set_task_tag(request.task_tag());
   const uint32_t command_sn = request.command_sn();
-  if (first_) parameters_.stat_sn = request.Field32(28);
+  if (!begun_) parameters_.stat_sn = request.Field32(28);
   h.SetField32(24, parameters_.stat_sn++);
   h.SetField32(28, command_sn);  // ExpCmdSN: a login is immediate, it takes no number
   h.SetField32(32, command_sn);
@@ -136,7 +138,7 @@ Login::Outcome Login::Step(const Header& request, std::span<const uint8_t> data,
     return Fail(LoginStatus::kInitiatorError, "too much text", request, response);
   }
   pending_.insert(pending_.end(), data.begin(), data.end());
-  if ((request.flags() & kContinue) != 0) return Outcome::kGoOn;
+  if (TextGoesOn(request)) return Outcome::kGoOn;
   auto keys = ParseText(pending_);
   pending_.clear();
   if (!keys.ok()) {
@@ -153,6 +155,10 @@ Login::Outcome Login::Step(const Header& request, std::span<const uint8_t> data,
   stage_ = stage;
   status = HandleKeys(stage);
   if (status != LoginStatus::kSuccess) return Fail(status, "", request, response);
+  // The answer goes into one PDU, of which the initiator has not said yet how long it may be.
+  if (answer_.size() > kDefaultDataSegment) {
+    return Fail(LoginStatus::kInitiatorError, "more keys than can be answered", request, response);
+  }
 
   bool transit = (request.flags() & kTransit) != 0;
   const bool must_prove = decision_.chap.initiator.has_value() && chap_ != Chap::kPassed;
@@ -200,7 +206,9 @@ LoginStatus Login::CheckHeader(const Header& request) {
   if (stage > kOperational || (transit && (next <= stage || next == 2))) {
     return Refuse(LoginStatus::kInitiatorError, "stages that do not exist or go backwards");
   }
-  if (first_) {
+  if (!begun_) {
+    begun_ = true;
+    stage_ = stage;
     task_tag_ = request.task_tag();
     std::copy_n(&request.bytes[8], 6, parameters_.isid.begin());
     parameters_.cid = Get16(&request.bytes[20]);
@@ -235,6 +243,8 @@ LoginStatus Login::First(const Header& request) {
     parameters_.target = *target;
   }
   decision_ = policy_.decide(parameters_.initiator, parameters_.target);
+  parameters_.chap_revision = decision_.chap_revision;
+  parameters_.confirmed = decision_.confirmed;
   if (decision_.status != LoginStatus::kSuccess) {
     return Refuse(decision_.status, "the target is not there, or not for this initiator");
   }
@@ -267,10 +277,18 @@ LoginStatus Login::HandleKeys(unsigned stage) {
 }
 
 LoginStatus Login::HandleKey(unsigned stage, const KeyValue& pair) {
-  static constexpr std::string_view kInformative[] = {
-      "InitiatorName", "InitiatorAlias", "TargetName", "SessionType",
-      "TargetAddress", "TargetAlias",    "CHAP_A",     "CHAP_I",
-      "CHAP_C",        "CHAP_N",         "CHAP_R"};
+  static constexpr std::string_view kInformative[] = {"InitiatorName",
+                                                      "InitiatorAlias",
+                                                      "TargetName",
+                                                      "SessionType",
+                                                      "TargetAddress",
+                                                      "TargetAlias",
+                                                      "TargetPortalGroupTag",
+                                                      "CHAP_A",
+                                                      "CHAP_I",
+                                                      "CHAP_C",
+                                                      "CHAP_N",
+                                                      "CHAP_R"};
   // An answer to something we said: we never offer anything that has to be answered.
   if (pair.value == "NotUnderstood" || pair.value == "Irrelevant" || pair.value == "Reject") {
     return LoginStatus::kSuccess;

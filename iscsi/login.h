@@ -39,6 +39,8 @@ struct SessionParameters {
   std::array<uint8_t, 6> isid{};
   uint16_t cid = 0;
   uint16_t tsih = 0;
+  uint64_t chap_revision = 0;  // by which it was let in
+  bool confirmed = true;       // false: the cluster could not be asked whether that still counts
 
   Digests digests;
   uint32_t max_recv_data = 256 << 10;
@@ -79,6 +81,8 @@ struct LoginPolicy {
   struct Decision {
     LoginStatus status = LoginStatus::kSuccess;
     ChapAccounts chap;
+    uint64_t chap_revision = 0;  // of the target's accounts, as they are known here
+    bool confirmed = true;       // ... and as the cluster says now
   };
   // `target` is empty for a discovery session.
   std::function<Decision(const std::string& initiator, const std::string& target)> decide;
@@ -102,7 +106,10 @@ class Login {
   const SessionParameters& parameters() const { return parameters_; }
   const std::string& why() const { return why_; }  // after kFailed
 
-  // What the first request says about itself, so that its target can be looked up before Step.
+  // More text of the same request follows (the C bit).
+  static bool TextGoesOn(const Header& request);
+  // What the first request says about itself, so that its target can be looked up before Step. All
+  // of its text.
   static std::string TargetNameIn(std::span<const uint8_t> data);
 
  private:
@@ -126,7 +133,8 @@ class Login {
   Offer offer_;
   SessionParameters parameters_;
   LoginPolicy::Decision decision_;
-  bool first_ = true;
+  bool begun_ = false;
+  bool first_ = true;  // until the text of the first request is whole
   unsigned stage_ = 0;
   uint32_t task_tag_ = 0;
   std::vector<uint8_t> pending_;  // text of requests with the C bit

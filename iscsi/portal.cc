@@ -52,15 +52,14 @@ class Portal::Impl : public Connection::Owner, public std::enable_shared_from_th
     if (++tsih_ == 0) tsih_ = 1;
     return tsih_;
   }
-  void Reinstate(const std::string& key, std::function<void()> done) override;
-  void Registered(const std::string& key, std::shared_ptr<Connection> connection) override {
-    registered_.emplace(key, std::move(connection));
-  }
+  void Reinstate(const std::string& key, const Connection* connection,
+                 std::function<void()> done) override;
+  bool Register(const std::string& key, std::shared_ptr<Connection> connection) override;
   void Gone(const std::shared_ptr<Connection>& connection) override;
 
  private:
   asio::awaitable<void> Accept();
-  asio::awaitable<void> EndSessions(std::string key);
+  asio::awaitable<void> EndSessions(std::string key, const Connection* connection);
   asio::awaitable<void> StopStep();
   void CallStopped();
 
@@ -72,6 +71,8 @@ class Portal::Impl : public Connection::Owner, public std::enable_shared_from_th
   std::set<std::shared_ptr<Connection>> connections_;
   // Sessions by initiator port and target, until they are drained.
   std::multimap<std::string, std::shared_ptr<Connection>> registered_;
+  // Who logs in with that key and waits for its turn: whoever came last.
+  std::map<std::string, const Connection*> logins_;
   uint16_t tsih_ = 0;
   bool stopping_ = false;
   bool stopped_ = false;
@@ -132,18 +133,31 @@ void Portal::Impl::Gone(const std::shared_ptr<Connection>& connection) {
   std::erase_if(registered_, [&](const auto& entry) { return entry.second == connection; });
 }
 
-void Portal::Impl::Reinstate(const std::string& key, std::function<void()> done) {
+void Portal::Impl::Reinstate(const std::string& key, const Connection* connection,
+                             std::function<void()> done) {
+  logins_[key] = connection;
   asio::co_spawn(
-      *io_, [self = shared_from_this(), key] { return self->EndSessions(key); },
+      *io_,
+      [self = shared_from_this(), key, connection] { return self->EndSessions(key, connection); },
       [done = std::move(done)](std::exception_ptr) { done(); });
 }
 
-asio::awaitable<void> Portal::Impl::EndSessions(std::string key) {
+bool Portal::Impl::Register(const std::string& key, std::shared_ptr<Connection> connection) {
+  const auto last = logins_.find(key);
+  if (last == logins_.end() || last->second != connection.get()) return false;
+  logins_.erase(last);
+  registered_.emplace(key, std::move(connection));
+  return true;
+}
+
+asio::awaitable<void> Portal::Impl::EndSessions(std::string key, const Connection* connection) {
   while (registered_.contains(key)) {
+    const auto last = logins_.find(key);
+    if (last == logins_.end() || last->second != connection) co_return;
     const auto [begin, end] = registered_.equal_range(key);
     std::vector<std::shared_ptr<Connection>> old;
     for (auto it = begin; it != end; ++it) old.push_back(it->second);
-    for (const auto& connection : old) connection->Close("the initiator logged in anew");
+    for (const auto& other : old) other->Close("the initiator logged in anew");
     asio::steady_timer pause(*io_, kPoll);
     co_await pause.async_wait(kAsTuple);
   }
@@ -191,7 +205,8 @@ std::vector<SessionInfo> Portal::Impl::sessions() const {
     const auto& session = connection->session();
     if (!session) continue;
     infos.push_back({session->parameters().initiator, session->parameters().target,
-                     connection->peer(), session->stats(), session->tasks()});
+                     connection->peer(), session->stats(), session->tasks(),
+                     session->latency().Snapshot()});
   }
   return infos;
 }

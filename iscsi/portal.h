@@ -40,6 +40,7 @@ struct SessionInfo {
   std::string address;  // of the initiator
   SessionStats stats;
   size_t tasks = 0;
+  HistogramSnapshot latency;
 };
 
 class Portal {

@@ -27,8 +27,9 @@ std::shared_ptr<Session> Session::Create(SessionParameters parameters, Environme
   self->nexus_.abort_tasks = [self](std::function<void()> done) {
     self->AbortTasks(std::move(done));
   };
-  self->nexus_.disconnect = [self] { self->output_->Close("target cold reset"); };
+  self->nexus_.disconnect = [self](const std::string& why) { self->output_->Close(why); };
   if (self->environment_.unit) self->environment_.unit->Join(&self->nexus_);
+  if (self->nexus_.expelled) output->Close("the initiator is not allowed any more");
   return session;
 }
 
@@ -43,6 +44,8 @@ Session::Session(SessionParameters parameters, Environment environment, Output* 
       heard_(now) {
   nexus_.initiator = parameters_.PortName();
   nexus_.portal_group = environment_.portal_group;
+  nexus_.chap_revision = parameters_.chap_revision;
+  nexus_.confirmed = parameters_.confirmed;
   if (environment_.metrics) environment_.metrics->sessions->Add(1);
 }
 
@@ -176,6 +179,10 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
     command.arrived = command.unit->disk()->Arrive(command.epoch);
     command.still_waits = [this, weak = std::weak_ptr<ScsiTask>(task)](auto done) {
       AskWhetherItWaits(weak, std::move(done));
+    };
+    command.aborted = [weak = std::weak_ptr<ScsiTask>(task)] {
+      const TaskPtr aborted = weak.lock();
+      return aborted == nullptr || aborted->aborted;
     };
   }
   command.lun = header.lun();
@@ -319,7 +326,8 @@ Status Session::EndDataOut(bool intact) {
     if (last != (r2t.received == r2t.length)) task->damaged = true;
     if (last) task->r2ts.pop_front();
   }
-  DataArrived(task);
+  // One that was aborted while this PDU came in gets no more, and is asked for none.
+  if (!task->aborted) DataArrived(task);
   return Status::Ok();
 }
 

@@ -103,6 +103,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   void OnDrained(std::function<void()> done);
   const SessionParameters& parameters() const { return parameters_; }
   const SessionStats& stats() const { return stats_; }
+  const Histogram& latency() const { return latency_; }  // as SessionMetrics::latency
   size_t tasks() const { return tasks_.size(); }
 
  private:
@@ -197,6 +198,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   uint32_t SendPing();
   void HandleText(const Header& header, const std::vector<uint8_t>& data);
   void SendText(const Header& request);
+  void EndText(const Header& request, RejectReason reason);
   void HandleLogout(const Header& header);
   void HandleTaskRequest(const Header& header);
   void AbortOne(const Header& header);
@@ -211,6 +213,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   bool logged_out_ = false;
   std::function<void()> drained_;
   SessionStats stats_;
+  Histogram latency_{HistogramOptions::Latency()};
 
   uint32_t stat_sn_;
   uint32_t expected_sn_;           // ExpCmdSN

@@ -121,18 +121,21 @@ void Session::HandleText(const Header& header, const std::vector<uint8_t>& data)
     if (header.transfer_tag() != text_tag_) {
       return Reject(header, RejectReason::kInvalidField);
     }
+    // While we answer, the initiator asks for more of the answer and says nothing.
+    if (!text_answer_.empty() && !data.empty())
+      return EndText(header, RejectReason::kProtocolError);
   } else {
     text_request_.clear();
     text_answer_.clear();
   }
   text_request_.append(data.begin(), data.end());
-  if (text_request_.size() > kMaxTextBytes) return Reject(header, RejectReason::kOutOfResources);
+  if (text_request_.size() > kMaxTextBytes) return EndText(header, RejectReason::kOutOfResources);
   if (continues) return SendText(header);
   if (!text_request_.empty()) {
     const auto keys =
         ParseText({reinterpret_cast<const uint8_t*>(text_request_.data()), text_request_.size()});
     text_request_.clear();
-    if (!keys.ok()) return Reject(header, RejectReason::kProtocolError);
+    if (!keys.ok()) return EndText(header, RejectReason::kProtocolError);
     for (const KeyValue& pair : *keys) {
       if (pair.key != "SendTargets") {
         AppendText(pair.key, "NotUnderstood", &text_answer_);
@@ -145,6 +148,14 @@ void Session::HandleText(const Header& header, const std::vector<uint8_t>& data)
     }
   }
   SendText(header);
+}
+
+// What an exchange that is refused has piled up is gone with it.
+void Session::EndText(const Header& request, RejectReason reason) {
+  text_request_.clear();
+  text_answer_.clear();
+  text_tag_ = kNoTag;
+  Reject(request, reason);
 }
 
 // As much of the answer as the initiator takes at a time; it asks for the rest with our tag.
@@ -229,14 +240,16 @@ void Session::HandleTaskRequest(const Header& header) {
         self->AnswerTaskRequest(header, OutcomeOf(aborted));
       });
     }
-    case kLunReset: return environment_.unit->Reset(Asc::kLunReset, answer_reset);
-    case kWarmReset: return environment_.unit->Reset(Asc::kResetOccurred, answer_reset);
+    case kLunReset: return environment_.unit->Reset(Asc::kLunReset, answer_reset, &nexus_);
+    case kWarmReset: return environment_.unit->Reset(Asc::kResetOccurred, answer_reset, &nexus_);
     case kColdReset:
       return environment_.unit->Reset(
-          Asc::kResetOccurred, [answer_reset, unit = environment_.unit](const Status& reset) {
+          Asc::kResetOccurred,
+          [answer_reset, unit = environment_.unit](const Status& reset) {
             answer_reset(reset);
-            unit->Disconnect();
-          });
+            if (reset.code() != Code::kFenced) unit->Disconnect();
+          },
+          &nexus_);
     case kReassign: return AnswerTaskRequest(header, kReassignNotSupported);
     default: return AnswerTaskRequest(header, kNotSupported);
   }

@@ -72,9 +72,10 @@ void Session::Finish(const TaskPtr& task, Response response) {
   task->unknown = response.unknown;
   Forget(task);
   if (answered) Answer(*task, response);
-  if (answered && environment_.metrics && environment_.clock != nullptr) {
-    environment_.metrics->latency->Observe(
-        static_cast<uint64_t>(environment_.clock->Now() - task->started));
+  if (answered && environment_.clock != nullptr) {
+    const auto took = static_cast<uint64_t>(environment_.clock->Now() - task->started);
+    latency_.Observe(took);
+    if (environment_.metrics) environment_.metrics->latency->Observe(took);
   }
   const auto ended = std::exchange(task->when_ended, {});
   for (const auto& call : ended) call();

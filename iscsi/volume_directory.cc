@@ -10,7 +10,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <fmt/format.h>
 
 #include "base/logging.h"
@@ -22,17 +21,12 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kRefresh(2'000);
-// What a discovery waits for news.
-constexpr std::chrono::milliseconds kPatience(1'000);
-
-// Blocks.
-Result<uint32_t> IdOf(Cluster cluster, const std::string& name) {
-  HYDRA_ASSIGN_OR_RETURN(const std::vector<VolumeInfo> volumes, cluster.volumes());
-  for (const VolumeInfo& volume : volumes) {
-    if (volume.name == name) return volume.id;
-  }
-  return Status::NotFound(fmt::format("there is no volume '{}'", name));
-}
+// What a discovery or a login waits for news: longer than a master's place is empty, shorter than
+// initiators wait for an answer.
+constexpr std::chrono::milliseconds kPatience(5'000);
+// What a login waits for accounts that are on their way.
+constexpr std::chrono::milliseconds kAccountPause(20);
+constexpr int kAccountLooks = 50;
 
 }  // namespace
 
@@ -41,7 +35,7 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   using Opened = Result<std::shared_ptr<LogicalUnit>>;
 
   Impl(asio::io_context* io, Options options)
-      : io_(io), options_(std::move(options)), timer_(*io), opener_(1) {}
+      : io_(io), options_(std::move(options)), timer_(*io) {}
 
   void Connect(Cluster cluster);
   void Stop();
@@ -50,18 +44,34 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   void Open(const std::string& name, std::function<void(Opened)> done);
   std::vector<std::string> Names() const;
   const std::vector<PortalAddress>& portals() const { return portals_; }
-  const ChapAccounts& chap() const { return options_.chap; }
+  LoginPolicy::Decision Decide(const std::string& initiator, const std::string& target) const;
 
  private:
   struct Known {
     uint32_t id = 0;
     std::shared_ptr<LogicalUnit> unit;
+    bool current = true;  // the last login that asked for news got them
+  };
+  struct Listed {
+    uint32_t id = 0;
+    uint64_t epoch = 0;  // of the next two
+    AccessRules rules;
+    uint64_t chap_revision = 0;
   };
 
   void Wait();
+  // Calls back once: when `work` has called what it is given, or after a moment.
+  void WithPatience(std::function<void()> done,
+                    const std::function<void(std::function<void()>)>& work);
+  // Ends an Open when the accounts that count are known here, or after a moment.
+  void AwaitAccounts(std::shared_ptr<LogicalUnit> unit, uint32_t id, int looks,
+                     std::function<void(Opened)> done);
+  bool AccountsAreKnown(uint32_t id, uint64_t revision) const;
+  // As last heard of, by the unit or by name.
+  std::optional<Listed> Find(const std::string& volume) const;
   void TakeVolumes(const std::vector<VolumeInfo>& volumes);
   void TakeNodes(const std::vector<NodeInfo>& nodes);
-  void FinishOpen(const std::string& volume, uint32_t id, Result<Volume> opened,
+  void FinishOpen(const std::string& volume, Result<Volume> opened,
                   const std::function<void(Opened)>& done);
   template <typename Handler>
   auto Here(Handler handler) {
@@ -71,9 +81,8 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   asio::io_context* io_;
   Options options_;
   asio::steady_timer timer_;
-  asio::thread_pool opener_;  // opening a volume blocks
   std::optional<Cluster> cluster_;
-  std::map<std::string, uint32_t> volumes_;  // name -> id
+  std::map<std::string, Listed> volumes_;
   std::map<std::string, Known> units_;
   std::vector<PortalAddress> portals_;
   bool stopped_ = false;
@@ -87,7 +96,6 @@ void VolumeDirectory::Impl::Connect(Cluster cluster) {
 void VolumeDirectory::Impl::Stop() {
   stopped_ = true;
   timer_.cancel();
-  opener_.join();
   units_.clear();
   cluster_.reset();
 }
@@ -112,9 +120,8 @@ void VolumeDirectory::Impl::Refresh() {
   }));
 }
 
-void VolumeDirectory::Impl::RefreshNames(std::function<void()> done) {
-  if (!cluster_ || stopped_) return done();
-  // The first of the two calls back.
+void VolumeDirectory::Impl::WithPatience(std::function<void()> done,
+                                         const std::function<void(std::function<void()>)>& work) {
   const auto waiting = std::make_shared<std::function<void()>>(std::move(done));
   const auto timer = std::make_shared<asio::steady_timer>(*io_, kPatience);
   const auto end = [waiting, timer] {
@@ -124,22 +131,35 @@ void VolumeDirectory::Impl::RefreshNames(std::function<void()> done) {
   timer->async_wait([waiting](const boost::system::error_code& error) {
     if (!error && *waiting) std::exchange(*waiting, {})();
   });
-  cluster_->AsyncVolumes(
-      Here([self = shared_from_this(), end](Result<std::vector<VolumeInfo>> volumes) {
-        if (volumes.ok() && !self->stopped_) self->TakeVolumes(*volumes);
-        end();
-      }));
+  work(end);
+}
+
+void VolumeDirectory::Impl::RefreshNames(std::function<void()> done) {
+  if (!cluster_ || stopped_) return done();
+  WithPatience(std::move(done), [this](const std::function<void()>& end) {
+    cluster_->AsyncVolumes(
+        Here([self = shared_from_this(), end](Result<std::vector<VolumeInfo>> volumes) {
+          if (volumes.ok() && !self->stopped_) self->TakeVolumes(*volumes);
+          end();
+        }));
+  });
 }
 
 void VolumeDirectory::Impl::TakeVolumes(const std::vector<VolumeInfo>& volumes) {
   volumes_.clear();
   for (const VolumeInfo& volume : volumes) {
-    if (volume.active) volumes_[volume.name] = volume.id;
+    if (!volume.active) continue;
+    volumes_[volume.name] = {volume.id, volume.epoch, RulesOf(volume.target),
+                             volume.target.chap_revision};
+  }
+  // The cluster can be asked again.
+  for (const auto& [name, known] : units_) {
+    if (known.unit->unconfirmed()) known.unit->RefreshShared([](const Status&) {});
   }
   // A volume that is gone, or another of the same name: sessions keep what they have, to no avail.
   std::erase_if(units_, [&](const auto& entry) {
     const auto found = volumes_.find(entry.first);
-    return found == volumes_.end() || found->second != entry.second.id;
+    return found == volumes_.end() || found->second.id != entry.second.id;
   });
 }
 
@@ -153,8 +173,59 @@ void VolumeDirectory::Impl::TakeNodes(const std::vector<NodeInfo>& nodes) {
 
 std::vector<std::string> VolumeDirectory::Impl::Names() const {
   std::vector<std::string> names;
-  for (const auto& [name, id] : volumes_) names.push_back(std::string(kTargetPrefix) + name);
+  for (const auto& [name, listed] : volumes_) names.push_back(std::string(kTargetPrefix) + name);
   return names;
+}
+
+std::optional<VolumeDirectory::Impl::Listed> VolumeDirectory::Impl::Find(
+    const std::string& volume) const {
+  std::optional<Listed> found;
+  const auto listed = volumes_.find(volume);
+  if (listed != volumes_.end()) found = listed->second;
+  const auto known = units_.find(volume);
+  if (known == units_.end()) return found;
+  const LogicalUnit& unit = *known->second.unit;
+  if (found && (found->epoch > unit.epoch() || found->id != known->second.id)) return found;
+  return Listed{known->second.id, unit.epoch(), unit.rules(), unit.chap_revision()};
+}
+
+LoginPolicy::Decision VolumeDirectory::Impl::Decide(const std::string& initiator,
+                                                    const std::string& target) const {
+  if (target.empty()) return {LoginStatus::kSuccess, options_.chap};
+  const auto found =
+      target.starts_with(kTargetPrefix) ? Find(target.substr(kTargetPrefix.size())) : std::nullopt;
+  const auto known = units_.find(target.substr(std::min(kTargetPrefix.size(), target.size())));
+  const bool current = known == units_.end() || known->second.current;
+  const bool offered = found && found->rules.offered;
+  if (!offered || !found->rules.Allows(initiator)) {
+    // Initiators take these for the last word, so they are not said of what may have changed.
+    if (!current) return {LoginStatus::kUnavailable, {}};
+    return {offered ? LoginStatus::kForbidden : LoginStatus::kNotFound, {}};
+  }
+  if (found->chap_revision == 0) return {LoginStatus::kSuccess, options_.chap, 0, current};
+  // Which accounts count is known; what they are comes another way, and may be late.
+  if (!AccountsAreKnown(found->id, found->chap_revision)) return {LoginStatus::kUnavailable, {}};
+  const auto accounts = options_.accounts(found->id);
+  if (!accounts) return {LoginStatus::kUnavailable, {}};
+  const bool own = accounts->accounts.initiator.has_value();
+  return {LoginStatus::kSuccess, own ? accounts->accounts : options_.chap, accounts->revision,
+          current};
+}
+
+bool VolumeDirectory::Impl::AccountsAreKnown(uint32_t id, uint64_t revision) const {
+  if (revision == 0) return true;
+  const auto accounts = options_.accounts ? options_.accounts(id) : std::nullopt;
+  return accounts && accounts->revision >= revision;
+}
+
+void VolumeDirectory::Impl::AwaitAccounts(std::shared_ptr<LogicalUnit> unit, uint32_t id, int looks,
+                                          std::function<void(Opened)> done) {
+  if (looks == 0 || stopped_ || AccountsAreKnown(id, unit->chap_revision())) return done(unit);
+  const auto timer = std::make_shared<asio::steady_timer>(*io_, kAccountPause);
+  timer->async_wait(
+      [self = shared_from_this(), timer, unit, id, looks, done](const boost::system::error_code&) {
+        self->AwaitAccounts(unit, id, looks - 1, done);
+      });
 }
 
 void VolumeDirectory::Impl::Open(const std::string& name, std::function<void(Opened)> done) {
@@ -164,24 +235,34 @@ void VolumeDirectory::Impl::Open(const std::string& name, std::function<void(Ope
   if (!cluster_ || stopped_) return done(Status::Unavailable("the cluster is not reached yet"));
   const std::string volume = name.substr(kTargetPrefix.size());
   const auto known = units_.find(volume);
-  if (known != units_.end()) return done(known->second.unit);
-  asio::post(opener_, [self = shared_from_this(), cluster = *cluster_, volume,
-                       done = std::move(done)]() mutable {
-    Result<Volume> opened = Volume::Open(cluster, volume);
-    // Its number tells it from others that had the same name.
-    const auto id = opened.ok() ? IdOf(cluster, volume) : Result<uint32_t>(0u);
-    if (!id.ok()) opened = id.status();
-    asio::post(*self->io_, [self, volume, id, opened = std::move(opened), done = std::move(done)] {
-      self->FinishOpen(volume, opened.ok() ? *id : 0, opened, done);
-    });
-  });
+  if (known != units_.end()) {
+    const auto unit = known->second.unit;
+    const uint32_t id = known->second.id;
+    const auto heard = std::make_shared<bool>(false);
+    return WithPatience(
+        [self = shared_from_this(), volume, unit, id, heard, done] {
+          const auto still = self->units_.find(volume);
+          if (still != self->units_.end()) still->second.current = *heard;
+          self->AwaitAccounts(unit, id, kAccountLooks, done);
+        },
+        [unit, heard](std::function<void()> end) {
+          unit->RefreshShared([heard, end = std::move(end)](const Status& status) {
+            *heard = status.ok();
+            end();
+          });
+        });
+  }
+  Volume::AsyncOpen(*cluster_, volume,
+                    Here([self = shared_from_this(), volume, done](Result<Volume> opened) {
+                      self->FinishOpen(volume, std::move(opened), done);
+                    }));
 }
 
-void VolumeDirectory::Impl::FinishOpen(const std::string& volume, uint32_t id,
-                                       Result<Volume> opened,
+void VolumeDirectory::Impl::FinishOpen(const std::string& volume, Result<Volume> opened,
                                        const std::function<void(Opened)>& done) {
   if (stopped_) return done(Status::Unavailable("the portal stops"));
   if (!opened.ok()) return done(opened.status());
+  const uint32_t id = opened->id();
   const auto known = units_.find(volume);  // two asked at the same time
   if (known != units_.end()) return done(known->second.unit);
   UnitOptions options;
@@ -202,13 +283,18 @@ void VolumeDirectory::Impl::FinishOpen(const std::string& volume, uint32_t id,
     if (self->stopped_) return done(Status::Unavailable("the portal stops"));
     if (!refreshed.ok()) return done(refreshed);
     const auto [entry, added] = self->units_.try_emplace(volume, Known{id, unit});
-    if (added) self->volumes_[volume] = id;
+    if (added) {
+      self->volumes_[volume] = {id, unit->epoch(), unit->rules(), unit->chap_revision()};
+    }
     const auto known = entry->second.unit;  // two may have asked at the same time
     // Whoever reserved it through this portal before it was restarted is gone.
     const std::string holder = known->reserved_by();
     const bool ours = holder.ends_with(fmt::format(",t,0x{:04x}", self->options_.portal_group));
-    if (!added || !ours) return done(known);
-    known->Release(holder, [known, done] { done(known); });
+    const auto end = [self, known, id, done] {
+      self->AwaitAccounts(known, id, kAccountLooks, done);
+    };
+    if (!added || !ours) return end();
+    known->Release(holder, end);
   });
 }
 
@@ -228,8 +314,9 @@ void VolumeDirectory::Open(const std::string& name,
                            std::function<void(Result<std::shared_ptr<LogicalUnit>>)> done) {
   impl_->Open(name, std::move(done));
 }
-LoginPolicy::Decision VolumeDirectory::Decide(const std::string&, const std::string&) {
-  return {LoginStatus::kSuccess, impl_->chap()};
+LoginPolicy::Decision VolumeDirectory::Decide(const std::string& initiator,
+                                              const std::string& target) {
+  return impl_->Decide(initiator, target);
 }
 
 }  // namespace hydra::iscsi

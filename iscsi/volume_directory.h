@@ -5,9 +5,15 @@
 // found when it is asked for by name, and by discovery.
 //
 // A unit lives as long as its volume.
+//
+// Who may log in is decided by the rules as they are then, if the cluster can say so within a
+// second. If it cannot, by those last heard of; nothing that is done in such a session takes place
+// before the present ones were looked at (LogicalUnit::TakeShared).
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +28,10 @@ class VolumeDirectory : public TargetDirectory {
   struct Options {
     Uuid cluster;
     uint32_t logical_block = 512;
-    ChapAccounts chap;  // of every initiator
+    ChapAccounts chap;  // for discovery, and for targets without accounts of their own
     uint16_t portal_group = 1;
+    // The accounts of a volume, by its id, as last heard of here. Null: there are none.
+    std::function<std::optional<RevisedAccounts>(uint32_t volume)> accounts;
   };
 
   // On the thread of the io_context, like everything else.

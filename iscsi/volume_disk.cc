@@ -8,7 +8,6 @@
 #include <boost/asio/post.hpp>
 #include <openssl/sha.h>
 
-#include "base/buffer.h"
 #include "base/coding.h"
 
 namespace hydra::iscsi {
@@ -17,23 +16,27 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr uint32_t kExtentBytes = 1 << 20;
-// What GetMap looks at before it answers with what it has: much if nothing is there, which costs
-// little to read and is worth knowing; else little.
-constexpr uint64_t kScanEmptyBytes = 256u << 20;
-constexpr uint64_t kScanBytes = 2u << 20;
+// What GetMap asks about before it answers with what it has: a question to a shard for each MiB.
+constexpr uint64_t kMapBytes = 1ull << 30;
 
-// Ends with the first failure of several operations, when the last of them has ended.
+// How long a sanitizing waits for a node that is down, or does not get on, before it has failed.
+constexpr std::chrono::minutes kPurgePatience(10);
+
+// Ends with the first failure of several operations, when the last of them has ended, or when their
+// handlers are gone without having run.
 class Joined {
  public:
-  explicit Joined(Disk::Done done) : done_(std::move(done)) {}
-  ~Joined() { done_(status_); }
+  Joined(unsigned parts, Disk::Done done) : parts_(parts), done_(std::move(done)) {}
+  ~Joined() { done_(parts_ == 0 ? status_ : Status::Aborted("the portal stops")); }
   Joined(const Joined&) = delete;
   Joined& operator=(const Joined&) = delete;
   void Add(const Status& status) {
+    --parts_;
     if (status_.ok()) status_ = status;
   }
 
  private:
+  unsigned parts_;  // that have not ended
   Disk::Done done_;
   Status status_;
 };
@@ -49,6 +52,10 @@ DiskIdentity IdentityOf(const Uuid& cluster, uint32_t volume, const std::string&
   std::copy_n(digest, identity.id.size(), identity.id.begin());
   identity.name = name;
   return identity;
+}
+
+AccessRules RulesOf(const TargetInfo& target) {
+  return {target.offered, target.restricted, target.allowed};
 }
 
 VolumeDisk::VolumeDisk(asio::io_context* io, Volume volume, DiskIdentity identity)
@@ -85,7 +92,8 @@ void VolumeIo::Unmap(uint64_t offset, uint64_t length, Done done) {
   const uint64_t first = (offset + block - 1) / block * block;
   const uint64_t last = end / block * block;
   if (first >= last) return WriteZeroes(offset, length, std::move(done));
-  const auto joined = std::make_shared<Joined>(std::move(done));
+  const unsigned parts = 1 + (offset < first ? 1 : 0) + (last < end ? 1 : 0);
+  const auto joined = std::make_shared<Joined>(parts, std::move(done));
   const auto part = [&] {
     return asio::bind_executor(io_->get_executor(),
                                [joined](const Status& status) { joined->Add(status); });
@@ -106,37 +114,38 @@ void VolumeDisk::Flush(Done done) {
   volume_.AsyncFlush(asio::bind_executor(io_->get_executor(), std::move(done)));
 }
 
-// The client does not tell what is mapped. A block that reads as zeroes is as good as not mapped to
-// whoever asks: it need not be read.
-Task<Result<std::vector<MappedRange>>> VolumeDisk::Scan(uint64_t offset, uint64_t length) {
-  const uint64_t block = volume_.block_bytes();
-  const uint64_t stop = offset + std::min(length, kScanEmptyBytes);
-  Buffer buffer = Buffer::Allocate(kExtentBytes);
-  std::vector<MappedRange> ranges;
-  bool empty = true;
-  for (uint64_t at = offset; at < stop && (empty || at - offset < kScanBytes);) {
-    const uint64_t now = std::min(stop - at, kExtentBytes - at % kExtentBytes);
-    const std::span<uint8_t> data = buffer.span().first(static_cast<size_t>(now));
-    const Status read =
-        co_await Await<Status>([this, at, data](auto done) { Read(at, data, std::move(done)); });
-    if (!read.ok()) co_return read;
-    for (uint64_t done = 0; done < now;) {
-      const uint64_t piece = std::min(now - done, block - (at + done) % block);
-      const auto bytes = data.subspan(static_cast<size_t>(done), static_cast<size_t>(piece));
-      const bool mapped =
-          std::any_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != 0; });
-      empty = empty && !mapped;
-      ranges.push_back({piece, mapped});
-      done += piece;
-    }
-    at += now;
-  }
-  co_return ranges;
-}
-
 void VolumeDisk::GetMap(uint64_t offset, uint64_t length,
                         std::function<void(Result<std::vector<MappedRange>>)> done) {
-  Start<Result<std::vector<MappedRange>>>(Scan(offset, length), std::move(done));
+  volume_.AsyncGetMap(
+      offset, std::min(length, kMapBytes),
+      asio::bind_executor(io_->get_executor(),
+                          [done = std::move(done)](const Result<std::vector<MapRun>>& runs) {
+                            if (!runs.ok()) return done(runs.status());
+                            std::vector<MappedRange> ranges;
+                            for (const MapRun& run : *runs) {
+                              ranges.push_back({run.length, run.mapped});
+                            }
+                            done(std::move(ranges));
+                          }));
+}
+
+// The blocks may be anyone's and have changed since, so nothing is seen; but whoever ends it fences
+// off what others who help have under way.
+void VolumeDisk::Sanitize(uint64_t key, uint64_t epoch, std::function<void(double)> progress,
+                          Done done) {
+  const auto here = [io = io_, progress = std::move(progress)](double part) {
+    asio::post(*io, [progress, part] { progress(part); });
+  };
+  const auto purge = [volume = volume_, io = io_, key, here,
+                      done = std::move(done)](const Status& discarded) mutable {
+    if (!discarded.ok()) return done(discarded);
+    volume.AsyncPurge(std::to_string(key), here, kPurgePatience,
+                      asio::bind_executor(io->get_executor(), std::move(done)));
+  };
+  Guard guard;
+  guard.epoch = epoch;
+  volume_.Under(std::move(guard))
+      .AsyncDiscard(0, volume_.size(), asio::bind_executor(io_->get_executor(), purge));
 }
 
 // Calls of the library's thread, brought to this one.
@@ -164,7 +173,8 @@ void VolumeDisk::LoadAccess(std::function<void(Result<DiskAccess>)> done) {
   volume_.AsyncGetAccess(asio::bind_executor(
       io_->get_executor(), [done = std::move(done)](const Result<VolumeAccess>& access) {
         if (!access.ok()) return done(access.status());
-        done(DiskAccess{access->epoch, access->reservations});
+        done(DiskAccess{access->epoch, access->reservations, RulesOf(access->target),
+                        access->target.chap_revision});
       }));
 }
 

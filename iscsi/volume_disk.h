@@ -10,12 +10,13 @@
 #include "base/uuid.h"
 #include "client/hydra.h"
 #include "iscsi/disk.h"
-#include "iscsi/task.h"
 
 namespace hydra::iscsi {
 
 // The same for the same volume on every node.
 DiskIdentity IdentityOf(const Uuid& cluster, uint32_t volume, const std::string& name);
+
+AccessRules RulesOf(const TargetInfo& target);
 
 // The volume's data, under a guard or not. Used on the thread of the io_context, where operations
 // end.
@@ -67,6 +68,8 @@ class VolumeDisk : public Disk {
   }
   void GetMap(uint64_t offset, uint64_t length,
               std::function<void(Result<std::vector<MappedRange>>)> done) override;
+  void Sanitize(uint64_t key, uint64_t epoch, std::function<void(double)> progress,
+                Done done) override;
   void Flush(Done done) override;
   void WatchSize(std::function<void()> changed) override;
   void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
@@ -77,7 +80,6 @@ class VolumeDisk : public Disk {
 
  private:
   struct Watching;
-  Task<Result<std::vector<MappedRange>>> Scan(uint64_t offset, uint64_t length);
   std::function<void(uint64_t)> Begin(std::function<void()> changed, Watching* watching);
 
   boost::asio::io_context* io_;

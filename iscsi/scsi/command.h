@@ -48,6 +48,7 @@ struct Command {
   bool late = false;    // it may have been sent long ago
   // Asks the initiator whether it still waits for this command. Null: it does.
   std::function<void(std::function<void(bool)> done)> still_waits;
+  std::function<bool()> aborted;  // nobody will hear of it. Null: never
 
   uint8_t opcode() const { return cdb[0]; }
   DiskIo* disk() const;

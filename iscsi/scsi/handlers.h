@@ -67,6 +67,12 @@ Task<Response> OrWrite(Command& command);
 Task<Response> WriteSame(Command& command);
 Task<Response> Unmap(Command& command);
 
+// --- sanitize.cc ---
+Task<Response> SanitizeErase(Command& command);
+Task<Response> SanitizeExitFailure(Command& command);
+// Why the unit is not to be used; nothing if no SANITIZE is under way and none has failed.
+std::optional<Response> SanitizeRefusal(const Command& command);
+
 // --- mode.cc ---
 Response ModeSense(Command& command);
 Response ModeSelect(Command& command);

@@ -124,6 +124,7 @@ std::vector<uint8_t> BlockLimitsPage(const Command& command) {
 std::vector<uint8_t> CharacteristicsPage(const Command&) {
   std::vector<uint8_t> page(60);
   Put16(&page[0], 1);  // does not rotate
+  page[3] = 0x40;      // WABEREQ: what SANITIZE erased can be read
   return page;
 }
 

@@ -13,6 +13,17 @@ void PutField(const Sense::Field& field, uint8_t* to) {
   Put16(to + 1, field.byte);
 }
 
+// One of the two, if there is any.
+bool PutSpecific(const Sense& sense, uint8_t* to) {
+  if (sense.field) {
+    PutField(*sense.field, to);
+  } else if (sense.progress) {
+    to[0] = 0x80;
+    Put16(to + 1, *sense.progress);
+  }
+  return sense.field || sense.progress;
+}
+
 }  // namespace
 
 std::vector<uint8_t> EncodeSense(const Sense& sense, bool descriptors) {
@@ -27,7 +38,7 @@ std::vector<uint8_t> EncodeSense(const Sense& sense, bool descriptors) {
     }
     bytes[7] = 10;
     Put16(&bytes[12], code);
-    if (sense.field) PutField(*sense.field, &bytes[15]);
+    PutSpecific(sense, &bytes[15]);
     return bytes;
   }
   std::vector<uint8_t> bytes(8);
@@ -41,12 +52,11 @@ std::vector<uint8_t> EncodeSense(const Sense& sense, bool descriptors) {
     bytes[at + 2] = 0x80;
     Put64(&bytes[at + 4], *sense.information);
   }
-  if (sense.field) {
-    const size_t at = bytes.size();
-    bytes.resize(at + 8);
-    bytes[at] = 2;
-    bytes[at + 1] = 6;
-    PutField(*sense.field, &bytes[at + 4]);
+  std::vector<uint8_t> specific(8);
+  specific[0] = 2;
+  specific[1] = 6;
+  if (PutSpecific(sense, &specific[4])) {
+    bytes.insert(bytes.end(), specific.begin(), specific.end());
   }
   bytes[7] = static_cast<uint8_t>(bytes.size() - 8);
   return bytes;

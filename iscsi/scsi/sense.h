@@ -26,6 +26,7 @@ enum class SenseKey : uint8_t {
 enum class Asc : uint16_t {
   kNone = 0x0000,
   kBecomingReady = 0x0401,
+  kSanitizeInProgress = 0x041b,
   kCommunicationFailure = 0x0800,
   kUnrecoveredReadError = 0x1100,
   kParameterListLength = 0x1a00,
@@ -51,6 +52,7 @@ enum class Asc : uint16_t {
   kRegistrationsPreempted = 0x2a05,
   kCapacityChanged = 0x2a09,
   kUnreachableCopyTarget = 0x0804,
+  kSanitizeFailed = 0x3103,
   kSavingNotSupported = 0x3900,
   kInternalFailure = 0x4400,
   kCopyTargetNotReachable = 0x0d02,
@@ -70,6 +72,7 @@ struct Sense {
     uint8_t bit = 8;
   };
   std::optional<Field> field;
+  std::optional<uint16_t> progress;  // of what it is not ready for, in 65536ths
 };
 
 // Response code 70h (fixed, 18 bytes) or 72h (descriptors).

@@ -6,7 +6,9 @@
 //   u8 version (1), u32 resets, u16 last reset, u8 length, who reserved it, then the reservations
 //   (reservations.h)
 //
-// None at all stand for the state in the beginning.
+// Version 2, which is written only while a SANITIZE is under way or has failed, has u8 phase, u8
+// may exit, u64 key behind the version. A portal that does not know it refuses the unit, as it
+// should. None at all stand for the state in the beginning.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,19 @@
 
 namespace hydra::iscsi {
 
+// Of SANITIZE, which outlives the portal that it came through.
+struct SanitizeState {
+  enum class Phase : uint8_t { kNone = 0, kUnderWay = 1, kFailed = 2 };
+  Phase phase = Phase::kNone;
+  bool may_exit = false;  // AUSE: EXIT FAILURE MODE is allowed if it fails
+  uint64_t key = 0;       // of this one: the epoch in which it began
+
+  bool operator==(const SanitizeState&) const = default;
+};
+
 struct SharedState {
   Reservations reservations;
+  SanitizeState sanitize;
   // LUN and target resets so far, and what the last one is called.
   uint32_t resets = 0;
   Asc last_reset = Asc::kNone;
@@ -34,7 +47,9 @@ struct SharedState {
 
   // Whether something that was allowed `before`, or was begun then, is not to happen any more.
   bool Narrows(const SharedState& before) const {
-    return resets != before.resets || reservations.Narrows(before.reservations) ||
+    const bool sanitizes =
+        sanitize.phase == SanitizeState::Phase::kUnderWay && sanitize.key != before.sanitize.key;
+    return sanitizes || resets != before.resets || reservations.Narrows(before.reservations) ||
            (!reserved_by.empty() && reserved_by != before.reserved_by);
   }
 };

@@ -9,7 +9,8 @@ namespace hydra::iscsi {
 
 Response TestUnitReady(Command&) { return Response::Good(); }
 
-// Sense data goes with the status it belongs to; what can be waiting are unit attentions.
+// Sense data goes with the status it belongs to; what can be waiting are unit attentions, and how
+// far a SANITIZE is.
 Response RequestSense(Command& command) {
   Sense sense;
   if (command.lun != 0) {
@@ -19,6 +20,8 @@ Response RequestSense(Command& command) {
     sense.key = SenseKey::kUnitAttention;
     sense.asc = command.nexus->attentions.front();
     command.nexus->attentions.pop_front();
+  } else if (const auto refusal = SanitizeRefusal(command)) {
+    sense = refusal->sense;
   }
   const bool descriptors = (command.cdb[1] & 1) != 0;
   return Response::Data(EncodeSense(sense, descriptors), command.cdb[4]);

@@ -13,10 +13,13 @@ namespace {
 using Usage = std::vector<uint8_t>;
 
 constexpr uint8_t kTestUnitReady = 0x00;
-constexpr int kMaxAttempts = 100;  // of a command that others overtake
+constexpr int kMaxAttempts = 1000;  // of a command that others overtake
 constexpr uint8_t kRequestSense = 0x03;
 constexpr uint8_t kInquiry = 0x12;
 constexpr uint8_t kReportLuns = 0xa0;
+constexpr uint8_t kSanitize = 0x48;
+constexpr uint8_t kBlockErase = 0x02;
+constexpr uint8_t kExitFailureMode = 0x1f;
 constexpr uint8_t kDpoFua = 0x18;
 constexpr uint8_t kDpoByteCheck = 0x16;
 constexpr uint8_t kGroup = 0x3f;
@@ -76,6 +79,20 @@ std::vector<CommandRow> MakeTable() {
        nullptr},
       {0x41, -1, "WRITE SAME(10)", kW, Cdb10(0x41, 0x08), nullptr, WriteSame},
       {0x42, -1, "UNMAP", kW, {0x42, 0, 0, 0, 0, 0, kGroup, 0xff, 0xff, 0}, nullptr, Unmap},
+      {kSanitize,
+       kBlockErase,
+       "SANITIZE",
+       kW,
+       {kSanitize, 0xa0 | kBlockErase, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
+       nullptr,
+       SanitizeErase},
+      {kSanitize,
+       kExitFailureMode,
+       "SANITIZE",
+       kW,
+       {kSanitize, 0x80 | kExitFailureMode, 0, 0, 0, 0, 0, 0xff, 0xff, 0},
+       nullptr,
+       SanitizeExitFailure},
       {0x55,
        -1,
        "MODE SELECT(10)",
@@ -189,8 +206,14 @@ bool Conflicts(const Command& command, const CommandRow& row) {
   return command.unit->reservations().Conflicts(command.nexus->id(), access);
 }
 
+bool MeetsSanitize(const Command& command, const CommandRow& row) {
+  return row.access != Access::kAlways &&
+         command.unit->sanitize().phase != SanitizeState::Phase::kNone;
+}
+
 // What has to be true before the handler is asked.
 std::optional<Response> Before(Command& command, const CommandRow& row) {
+  if (command.nexus->expelled) return Response::Status(ScsiStatus::kTaskAborted);
   const bool about_target =
       row.opcode == kInquiry || row.opcode == kReportLuns || row.opcode == kRequestSense;
   if (command.lun != 0 && !about_target) {
@@ -205,6 +228,13 @@ std::optional<Response> Before(Command& command, const CommandRow& row) {
     return Response::Status(ScsiStatus::kReservationConflict);
   }
   if (auto refused = CheckCdb(command, row)) return refused;
+  // One that failed may be repeated, or its failure be left behind.
+  const bool repairs =
+      row.opcode == kSanitize && command.unit->sanitize().phase == SanitizeState::Phase::kFailed;
+  if (command.lun == 0 && row.access != Access::kAlways && !repairs) {
+    command.unit->ContinueSanitize();
+    if (auto refused = SanitizeRefusal(command)) return refused;
+  }
   if (row.access == Access::kWrites && command.unit->write_protected) {
     return Response::Check(SenseKey::kDataProtect, Asc::kSoftwareWriteProtected);
   }
@@ -230,6 +260,7 @@ const CommandRow* FindCommand(uint8_t opcode, int service_action, bool* known) {
 
 int ServiceActionOf(const std::array<uint8_t, 32>& cdb) {
   switch (cdb[0]) {
+    case kSanitize:
     case 0x5e:
     case 0x5f:
     case 0x83:
@@ -248,12 +279,18 @@ Task<Response> Execute(Command& command) {
     co_return Response::Check(SenseKey::kIllegalRequest, Asc::kInvalidOpcode);
   }
   // Whoever asks whether the unit is ready hears what other portals have done to it, and whether
-  // this one reaches the cluster. And nobody is refused for what may be over elsewhere.
-  if (command.lun == 0 && (row->opcode == kTestUnitReady || Conflicts(command, *row))) {
+  // this one reaches the cluster. And nobody is refused for what may be over elsewhere, nor goes on
+  // with that.
+  if (command.lun == 0 &&
+      (row->opcode == kTestUnitReady || Conflicts(command, *row) || MeetsSanitize(command, *row))) {
     LogicalUnit* unit = command.unit;
     const hydra::Status refreshed =
         co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
     if (!refreshed.ok()) co_return DiskFailure(refreshed, 0);
+  }
+  if (command.lun == 0 && row->access != Access::kAlways && command.unit->sanitize_lingers()) {
+    const hydra::Status fenced = co_await command.unit->FenceSanitize();
+    if (!fenced.ok()) co_return DiskFailure(fenced, 0);
   }
   if (command.late && command.lun == 0) {
     if (auto refused = co_await Renew(command, true)) co_return *refused;

@@ -2,6 +2,7 @@
 #include "iscsi/scsi/unit.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,8 @@ constexpr int kMaxChangeAttempts = 16;
 
 std::string Nexus::id() const { return fmt::format("{},t,0x{:04x}", initiator, portal_group); }
 
+std::string Nexus::name() const { return initiator.substr(0, initiator.rfind(",i,0x")); }
+
 LogicalUnit::LogicalUnit(std::unique_ptr<Disk> disk, UnitOptions options)
     : disk_(std::move(disk)), options_(std::move(options)) {
   disk_->WatchSize([this] { Attention(Asc::kCapacityChanged); });
@@ -29,7 +32,29 @@ LogicalUnit::~LogicalUnit() {
   disk_->WatchAccess({});
 }
 
-void LogicalUnit::Join(Nexus* nexus) { nexuses_.insert(nexus); }
+// Rules may have changed since the login began, and accounts since one that could not be known.
+void LogicalUnit::Join(Nexus* nexus) {
+  nexuses_.insert(nexus);
+  nexus->joined = ++joins_;
+  nexus->expelled = !rules_.Allows(nexus->name()) || !IsProven(*nexus);
+}
+
+bool LogicalUnit::unconfirmed() const {
+  return std::any_of(nexuses_.begin(), nexuses_.end(),
+                     [](const Nexus* nexus) { return !nexus->confirmed && !nexus->expelled; });
+}
+
+void LogicalUnit::Expel() {
+  const std::set<Nexus*> nexuses = nexuses_;
+  for (Nexus* nexus : nexuses) {
+    const bool allowed = rules_.Allows(nexus->name());
+    if (nexus->expelled || (allowed && IsProven(*nexus))) continue;
+    nexus->expelled = true;
+    if (!nexus->disconnect) continue;
+    nexus->disconnect(allowed ? "it logged in by a CHAP account that did not count any more"
+                              : "the initiator is not allowed any more");
+  }
+}
 
 void LogicalUnit::Leave(Nexus* nexus) {
   nexuses_.erase(nexus);
@@ -89,7 +114,7 @@ void LogicalUnit::AbortTasks(const std::set<std::string>* ids, std::function<voi
 void LogicalUnit::Disconnect() {
   const std::set<Nexus*> nexuses = nexuses_;
   for (Nexus* nexus : nexuses) {
-    if (nexus->disconnect) nexus->disconnect();
+    if (nexus->disconnect) nexus->disconnect("target cold reset");
   }
 }
 
@@ -115,13 +140,18 @@ void LogicalUnit::EndTurn() {
 
 // Between two changes of our own, which would else come back as someone else's.
 void LogicalUnit::RefreshShared(Disk::Done done) {
-  BeginTurn([this, done = std::move(done)](bool) {
+  refreshes_.push_back(std::move(done));
+  if (refreshes_.size() > 1) return;  // the one that waits for its turn is as good
+  BeginTurn([this](bool) {
     const std::weak_ptr<bool> alive = alive_;
-    disk_->LoadAccess([this, alive, done](const Result<DiskAccess>& access) {
-      if (alive.expired()) return done(hydra::Status::Aborted("the unit is gone"));
-      const hydra::Status taken = access.ok() ? TakeShared(*access) : access.status();
-      EndTurn();
-      done(taken);
+    const auto asked = std::make_shared<std::vector<Disk::Done>>(std::exchange(refreshes_, {}));
+    disk_->LoadAccess([this, alive, asked, joins = joins_](const Result<DiskAccess>& access) {
+      hydra::Status taken = hydra::Status::Aborted("the unit is gone");
+      if (!alive.expired()) {
+        taken = access.ok() ? TakeShared(*access, joins) : access.status();
+        EndTurn();
+      }
+      for (const Disk::Done& call : *asked) call(taken);
     });
   });
 }
@@ -130,9 +160,10 @@ Task<hydra::Status> LogicalUnit::ChangeShared(std::function<bool(SharedState*)> 
   co_await Await<bool>([this](auto turn) { BeginTurn(std::move(turn)); });
   const std::shared_ptr<void> turn(nullptr, [this](void*) { EndTurn(); });
   for (int attempt = 0; attempt < kMaxChangeAttempts; ++attempt) {
+    const uint64_t joins = joins_;
     const auto now = co_await Await<Result<DiskAccess>>(
         [this](auto done) { disk_->LoadAccess(std::move(done)); });
-    const hydra::Status taken = now.ok() ? TakeShared(*now) : now.status();
+    const hydra::Status taken = now.ok() ? TakeShared(*now, joins) : now.status();
     if (!taken.ok()) co_return taken;
     SharedState next = shared_;
     // Also who is refused must not see what is not true everywhere.
@@ -162,8 +193,17 @@ Task<hydra::Status> LogicalUnit::ChangeShared(std::function<bool(SharedState*)> 
   co_return hydra::Status::Busy("others change it all the time");
 }
 
-hydra::Status LogicalUnit::TakeShared(const DiskAccess& access) {
-  if (access.epoch <= epoch_) return hydra::Status::Ok();
+hydra::Status LogicalUnit::TakeShared(const DiskAccess& access, uint64_t joins) {
+  if (access.epoch > epoch_) {
+    if (hydra::Status taken = TakeNews(access); !taken.ok()) return taken;
+  }
+  Expel();
+  // Who was there when the cluster was asked, and has not been expelled, is there by right.
+  for (Nexus* nexus : nexuses_) nexus->confirmed = nexus->confirmed || nexus->joined <= joins;
+  return hydra::Status::Ok();
+}
+
+hydra::Status LogicalUnit::TakeNews(const DiskAccess& access) {
   Result<SharedState> now = SharedState::Decode(access.state);
   if (!now.ok()) {
     HYDRA_LOG_ERROR("{}: {}", options_.target_name, now.status().ToString());
@@ -174,11 +214,18 @@ hydra::Status LogicalUnit::TakeShared(const DiskAccess& access) {
     if (news != Asc::kNone) Add(news, nexus);
   }
   const bool reset = now->resets != shared_.resets;
+  // Whoever ended it may have died before that was true everywhere.
+  using Phase = SanitizeState::Phase;
+  const bool ended = shared_.sanitize.phase != Phase::kNone && now->sanitize.phase == Phase::kNone;
+  if (ended) sanitize_end_ = access.epoch;
   epoch_ = access.epoch;
   shared_ = std::move(*now);
+  chap_revision_ = access.chap_revision;
+  rules_ = access.rules;
   // Commands that are under way here were fenced; each says so when it hears of it (Execute). Who
   // just learned of the reset by a command of its own must not lose that one.
   if (reset) ForgetStates(shared_.last_reset);
+  if (!sanitize_waiters_.empty()) SanitizeMoved();
   return hydra::Status::Ok();
 }
 
@@ -190,21 +237,26 @@ void LogicalUnit::ForgetStates(Asc asc) {
   Attention(asc);
 }
 
-void LogicalUnit::Reset(Asc asc, Disk::Done done) {
-  const auto outcome = std::make_shared<hydra::Status>();
-  // The last to end calls back: tasks here, and those elsewhere.
-  const auto last =
-      std::shared_ptr<void>(nullptr, [outcome, done = std::move(done)](void*) { done(*outcome); });
-  ForgetStates(asc);
-  AbortTasks(nullptr, [last] {});
-  const auto count = [asc](SharedState* shared) {
+// Nobody's tasks end for one who is not allowed any more, which the change of what all share tells.
+void LogicalUnit::Reset(Asc asc, Disk::Done done, const Nexus* by) {
+  const hydra::Status not_allowed = hydra::Status::Fenced("the initiator is not allowed any more");
+  if (by != nullptr && by->expelled) return done(not_allowed);
+  const auto refused = std::make_shared<bool>(false);
+  const auto count = [asc, by, refused](SharedState* shared) {
+    *refused = by != nullptr && by->expelled;
+    if (*refused) return false;
     ++shared->resets;
     shared->reserved_by.clear();
     shared->last_reset = asc;
     return true;
   };
-  Start<hydra::Status>(ChangeShared(count),
-                       [outcome, last](const hydra::Status& changed) { *outcome = changed; });
+  const auto counted = [this, self = weak_from_this().lock(), asc, refused, not_allowed,
+                        done = std::move(done)](const hydra::Status& changed) {
+    if (*refused) return done(not_allowed);
+    ForgetStates(asc);
+    AbortTasks(nullptr, [done, changed] { done(changed); });
+  };
+  Start<hydra::Status>(ChangeShared(count), counted);
 }
 
 }  // namespace hydra::iscsi

@@ -33,8 +33,16 @@ struct Nexus {
   // Ends the session's commands to the unit without an answer, and calls back when the last one has
   // ended.
   std::function<void(std::function<void()> done)> abort_tasks;
-  std::function<void()> disconnect;  // ends the session
+  std::function<void(const std::string& why)> disconnect;  // ends the session
+  // It is not allowed any more: the session ends, and none of its commands is carried out.
+  bool expelled = false;
+  // The CHAP accounts that it logged in by. If the cluster could not be asked whether they still
+  // count it is not confirmed: it ends if they turn out not to have.
+  uint64_t chap_revision = 0;
+  bool confirmed = true;
+  uint64_t joined = 0;  // when: which one it was of those that did
 
+  std::string name() const;  // of the initiator, without its port
   // What a persistent reservation knows it by, and remembers when it is gone.
   std::string id() const;
 };
@@ -52,7 +60,7 @@ struct UnitOptions {
   std::function<std::vector<PortalGroup>()> portal_groups;
 };
 
-class LogicalUnit {
+class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
  public:
   static constexpr uint64_t kMaxTransferBytes = 8 << 20;
   static constexpr uint32_t kMaxUnmapBlocks = 1 << 20;
@@ -89,10 +97,17 @@ class LogicalUnit {
   // LUN RESET and TARGET RESET: every task ends, through all portals, reservations by RESERVE and
   // changed mode parameters are gone, and everyone is told. OK: no command from before can change
   // anything any more.
-  void Reset(Asc asc, Disk::Done done);
+  // Asked for by that nexus, if it is still allowed then; kFenced: it is not, and nothing happens.
+  void Reset(Asc asc, Disk::Done done, const Nexus* by = nullptr);
 
   // TARGET COLD RESET: every session ends.
   void Disconnect();
+
+  // Who may use it, and which of its CHAP accounts count, as of epoch().
+  const AccessRules& rules() const { return rules_; }
+  uint64_t chap_revision() const { return chap_revision_; }
+  // Someone logged in when the cluster could not be asked: refresh as soon as it can.
+  bool unconfirmed() const;
 
   // What all portals share, as last heard of: the disk has it. Who makes a unit refreshes it before
   // anyone joins; from then on it hears of changes by others.
@@ -109,6 +124,24 @@ class LogicalUnit {
   const std::string& reserved_by() const { return shared_.reserved_by; }  // RESERVE(6), RESERVE(10)
   // Ends a RESERVE of that nexus, which is gone. Keep the unit until it calls back.
   void Release(const std::string& nexus, std::function<void()> done);
+
+  // --- SANITIZE (unit_sanitize.cc). Whichever portal it came through, all refuse the unit until it
+  // has ended, and each goes on with it if it is asked for the unit meanwhile: the first one may be
+  // gone.
+  const SanitizeState& sanitize() const { return shared_.sanitize; }
+  uint16_t sanitize_progress() const { return sanitize_progress_; }  // in 65536ths, as known here
+  uint64_t sanitizing() const { return sanitizing_; }  // the key of the one worked at here; 0: none
+  // OK: one is under way. `*key` is its key if this call began it, else 0.
+  Task<hydra::Status> BeginSanitize(bool may_exit, uint64_t* key);
+  void ContinueSanitize();
+  // Whether one has ended elsewhere, and those who help with it may not have heard of that: what
+  // they have under way would undo what is written now. The other makes sure that it does not.
+  bool sanitize_lingers() const { return fenced_ < sanitize_end_; }
+  Task<hydra::Status> FenceSanitize();
+  // Calls back when something has moved, or might have; at least about once a second.
+  void WhenSanitizeMoves(std::function<void(bool)> then) {
+    sanitize_waiters_.push_back(std::move(then));
+  }
 
   // Mode parameters that can be changed.
   bool write_protected = false;
@@ -127,18 +160,38 @@ class LogicalUnit {
   // One at a time calls back, and calls EndTurn.
   void BeginTurn(std::function<void(bool)> turn);
   void EndTurn();
-  // What others may have made of it: everyone here hears what they have to.
-  hydra::Status TakeShared(const DiskAccess& access);
+  // What others may have made of it: everyone here hears what they have to. `joins`: joins_ when
+  // the cluster was asked.
+  hydra::Status TakeShared(const DiskAccess& access, uint64_t joins);
+  hydra::Status TakeNews(const DiskAccess& access);
   void ForgetStates(Asc asc);  // that a reset ends, and tells everyone
+  bool IsProven(const Nexus& nexus) const {
+    return nexus.confirmed || nexus.chap_revision >= chap_revision_;
+  }
+  void Expel();  // who is not allowed any more
+  // Under the present epoch, in which it is under way.
+  void RunSanitize(uint64_t key);
+  void EraseDisk(uint64_t key, uint64_t epoch);
+  void SanitizeStopped(uint64_t key, uint64_t epoch, const hydra::Status& how);
+  void SanitizeEnded(uint64_t key, const hydra::Status& how);
+  void SanitizeMoved();
 
   std::unique_ptr<Disk> disk_;
   UnitOptions options_;
   std::set<Nexus*> nexuses_;
+  uint64_t joins_ = 0;  // so far
   SharedState shared_;
+  AccessRules rules_;
+  uint64_t chap_revision_ = 0;
   uint64_t epoch_ = 0;
   uint64_t fenced_ = 0;  // the epoch before which nothing can happen any more, as far as known
+  uint64_t sanitizing_ = 0;
+  uint64_t sanitize_end_ = 0;  // the epoch in which the end of one was heard of
+  uint16_t sanitize_progress_ = 0;
+  std::vector<std::function<void(bool)>> sanitize_waiters_;
   bool changing_ = false;
   std::deque<std::function<void(bool)>> turns_;  // of those who wait to change or refresh it
+  std::vector<Disk::Done> refreshes_;            // that begin with the next turn of that kind
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
