@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "base/coding.h"
 #include "base/crc32c.h"
+#include "daemon/membership.h"
+#include "daemon/placement.h"
+#include "iscsi/access.h"
+#include "iscsi/chap.h"
 
 namespace hydra {
 namespace {
@@ -111,25 +116,24 @@ std::vector<NodeId> SystemVoters(const std::vector<NodeId>& nodes) {
   return voters;
 }
 
+const rpc::CatalogueNode* FindNode(const rpc::Catalogue& catalogue, NodeId id) {
+  for (const rpc::CatalogueNode& node : catalogue.nodes()) {
+    if (node.id() == id) return &node;
+  }
+  return nullptr;
+}
+
 bool IsNoted(const rpc::Hello& hello, const rpc::CatalogueNode& node) {
   return node.store() == hello.store() && node.feature_level() == hello.feature_level() &&
          node.iscsi() == hello.iscsi() && node.http() == hello.http();
 }
 
 Status NoteNode(const rpc::Hello& hello, rpc::Catalogue* catalogue) {
-  rpc::CatalogueNode* node = nullptr;
-  for (rpc::CatalogueNode& known : *catalogue->mutable_nodes()) {
-    if (known.id() == hello.node()) node = &known;
-  }
+  auto* node = const_cast<rpc::CatalogueNode*>(FindNode(*catalogue, hello.node()));
   if (node == nullptr) {
     return Status::NotFound(fmt::format("node {} is not in the catalogue", hello.node()));
   }
-  if (!node->store().empty() && node->store() != hello.store()) {
-    return Status::FailedPrecondition(
-        fmt::format("node {} has another data directory than the one the cluster knows: start it "
-                    "on that one, or, if that is lost, replace the node under a new incarnation",
-                    hello.node()));
-  }
+  HYDRA_RETURN_IF_ERROR(MayBeStoreOf(*catalogue, hello.node(), hello.store(), hello.joining()));
   node->set_store(hello.store());
   node->set_feature_level(hello.feature_level());
   node->set_iscsi(hello.iscsi());
@@ -151,6 +155,16 @@ const rpc::CatalogueVolume* FindVolume(const rpc::Catalogue& catalogue, const st
   }
   return nullptr;
 }
+
+namespace {
+
+Status CheckTargetRules(const rpc::Catalogue& catalogue) {
+  if (catalogue.feature_level() >= kTargetRulesLevel) return Status::Ok();
+  return Status::FailedPrecondition(
+      "targets have rules once every node of the cluster is of this version, and has been up");
+}
+
+}  // namespace
 
 Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
   if (!NameIsGood(request.name())) {
@@ -176,7 +190,8 @@ Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
     return Status::InvalidArgument(
         fmt::format("{} shards: a volume has 1 to {}", shards, kMaxShards));
   }
-  const auto nodes = static_cast<uint32_t>(catalogue->nodes_size());
+  NodeLoad load(*catalogue);
+  const auto nodes = static_cast<uint32_t>(load.replicas.size());
   const uint32_t wanted =
       request.replicas() == 0 ? std::min(kDefaultReplicas, nodes) : request.replicas();
   const uint32_t replicas = request.replicas() == 0 && wanted == 2 ? 1 : wanted;
@@ -188,7 +203,9 @@ Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
         "{} replicas on {} nodes: each needs a node of its own; add nodes or ask for fewer",
         replicas, nodes));
   }
+  if (request.no_target()) HYDRA_RETURN_IF_ERROR(CheckTargetRules(*catalogue));
   rpc::CatalogueVolume* volume = catalogue->add_volumes();
+  if (request.no_target()) volume->mutable_target()->set_off(true);
   volume->set_id(catalogue->next_volume());
   catalogue->set_next_volume(volume->id() + 1);
   volume->set_name(request.name());
@@ -196,35 +213,28 @@ Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
   volume->set_block_bytes(block);
   volume->set_state(rpc::CatalogueVolume::ACTIVE);
   volume->set_epoch(1);
+  volume->set_replicas(replicas);
   // Where a shard goes: those nodes that have the fewest replicas, and of them the one that leads
   // the fewest groups leads this one.
-  std::vector<std::pair<uint32_t, NodeId>> load;
-  std::map<NodeId, uint32_t> led;
-  for (const rpc::CatalogueNode& node : catalogue->nodes()) load.emplace_back(0, node.id());
-  for (const rpc::CatalogueGroup& group : catalogue->groups()) {
-    ++led[group.preferred_master()];
-    for (const rpc::CatalogueReplica& replica : group.replicas()) {
-      for (auto& [count, node] : load) {
-        if (node == replica.node()) ++count;
-      }
-    }
-  }
   for (uint32_t i = 0; i < shards; ++i) {
-    std::stable_sort(load.begin(), load.end());
+    std::vector<std::pair<size_t, NodeId>> places;
+    for (const auto& [node, count] : load.replicas) places.emplace_back(count, node);
+    std::sort(places.begin(), places.end());
     rpc::CatalogueGroup* group = catalogue->add_groups();
     group->set_id(catalogue->next_group());
     catalogue->set_next_group(group->id() + 1);
     volume->add_shards(group->id());
     NodeId master = 0;
     for (uint32_t r = 0; r < replicas; ++r) {
+      const NodeId node = places[r].second;
       rpc::CatalogueReplica* replica = group->add_replicas();
-      replica->set_node(load[r].second);
+      replica->set_node(node);
       replica->set_incarnation(1);
-      ++load[r].first;
-      if (master == 0 || led[load[r].second] < led[master]) master = load[r].second;
+      ++load.replicas[node];
+      if (master == 0 || load.led[node] < load.led[master]) master = node;
     }
     group->set_preferred_master(master);
-    ++led[master];
+    ++load.led[master];
   }
   return Status::Ok();
 }
@@ -281,6 +291,102 @@ Status ChangeAccess(const rpc::ChangeAccess& request, rpc::Catalogue* catalogue)
   volume->set_epoch(request.epoch() + 1);
   volume->set_reservations(request.reservations());
   return Status::Ok();
+}
+
+namespace {
+
+// Those that the request names, in their normal form.
+Result<std::set<std::string>> RulesIn(
+    const google::protobuf::RepeatedPtrField<std::string>& names) {
+  std::set<std::string> rules;
+  for (const std::string& name : names) {
+    HYDRA_ASSIGN_OR_RETURN(std::string rule, iscsi::NormalRule(name));
+    rules.insert(std::move(rule));
+  }
+  return rules;
+}
+
+Status ChangeRules(const rpc::ChangeTarget& request, rpc::TargetRules* rules) {
+  HYDRA_ASSIGN_OR_RETURN(const std::set<std::string> removed, RulesIn(request.remove()));
+  HYDRA_ASSIGN_OR_RETURN(const std::set<std::string> added, RulesIn(request.allow()));
+  if (request.open()) {
+    if (!removed.empty() || !added.empty() || request.close()) {
+      return Status::InvalidArgument("a target is open to everyone, or to those who are listed");
+    }
+    rules->set_restricted(false);
+    rules->clear_allow();
+    return Status::Ok();
+  }
+  if (!removed.empty() && !rules->restricted() && !request.close() && added.empty()) {
+    return Status::FailedPrecondition(
+        "everyone may use the target, so nobody can be taken off its list: list those who may "
+        "(--allow)");
+  }
+  std::set<std::string> listed(rules->allow().begin(), rules->allow().end());
+  if (request.close()) listed.clear();
+  for (const std::string& rule : removed) listed.erase(rule);
+  listed.insert(added.begin(), added.end());
+  for (const std::string& rule : removed) {
+    for (const std::string& left : listed) {
+      if (!iscsi::RuleCovers(left, rule)) continue;
+      return Status::FailedPrecondition(
+          fmt::format("'{}' would still be allowed, by '{}': remove that", rule, left));
+    }
+  }
+  if (listed.size() > iscsi::kMaxRules) {
+    return Status::NoSpace(fmt::format("{} rules: a target has at most {}; use one that ends in *",
+                                       listed.size(), iscsi::kMaxRules));
+  }
+  if (request.close() || !added.empty()) rules->set_restricted(true);
+  rules->clear_allow();
+  for (const std::string& rule : listed) rules->add_allow(rule);
+  return Status::Ok();
+}
+
+Status ChangeChap(const rpc::ChangeTarget& request, rpc::TargetRules* rules) {
+  iscsi::ChapAccounts accounts;
+  if (request.has_initiator()) {
+    accounts.initiator = {request.initiator().name(), request.initiator().secret()};
+  }
+  if (request.has_target()) accounts.target = {request.target().name(), request.target().secret()};
+  HYDRA_RETURN_IF_ERROR(accounts.Check());
+  const std::string before = rules->SerializeAsString();
+  rules->clear_initiator();
+  rules->clear_target();
+  if (request.has_initiator()) *rules->mutable_initiator() = request.initiator();
+  if (request.has_target()) *rules->mutable_target() = request.target();
+  if (rules->SerializeAsString() != before) rules->set_chap_revision(rules->chap_revision() + 1);
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status ChangeTarget(const rpc::ChangeTarget& request, rpc::Catalogue* catalogue) {
+  rpc::CatalogueVolume* volume = Find(catalogue, request.name());
+  if (volume == nullptr) return NoSuchVolume(request.name());
+  HYDRA_RETURN_IF_ERROR(CheckTargetRules(*catalogue));
+  rpc::TargetRules rules = volume->target();
+  HYDRA_RETURN_IF_ERROR(ChangeRules(request, &rules));
+  if (request.set_chap()) HYDRA_RETURN_IF_ERROR(ChangeChap(request, &rules));
+  if (request.offer() != rpc::ChangeTarget::AS_IT_IS) {
+    rules.set_off(request.offer() == rpc::ChangeTarget::OFF);
+  }
+  if (rules.SerializeAsString() == volume->target().SerializeAsString()) return Status::Ok();
+  *volume->mutable_target() = std::move(rules);
+  // Whoever holds an older one has to look again before it lets anything happen.
+  volume->set_epoch(EpochOf(*volume) + 1);
+  return Status::Ok();
+}
+
+rpc::Catalogue WithoutSecrets(const rpc::Catalogue& catalogue) {
+  rpc::Catalogue told = catalogue;
+  for (rpc::CatalogueVolume& volume : *told.mutable_volumes()) {
+    if (!volume.has_target()) continue;
+    rpc::TargetRules* rules = volume.mutable_target();
+    if (rules->has_initiator()) rules->mutable_initiator()->clear_secret();
+    if (rules->has_target()) rules->mutable_target()->clear_secret();
+  }
+  return told;
 }
 
 Status DeleteVolume(const rpc::DeleteVolume& request, rpc::Catalogue* catalogue) {

@@ -29,6 +29,9 @@ inline constexpr size_t kMaxShards = 64;
 inline constexpr size_t kMaxVolumeName = 64;
 inline constexpr uint64_t kMaxVolumeBytes = 1ull << 50;
 inline constexpr size_t kMaxReservationBytes = 16 * 1024;  // of a volume
+// Of the cluster, before targets have rules: an older node would neither heed them nor keep
+// secrets.
+inline constexpr uint32_t kTargetRulesLevel = 2;
 
 // Whole blocks. kNoSpace: more than there is room for.
 Result<Buffer> EncodeCatalogue(const rpc::Catalogue& catalogue);
@@ -47,14 +50,19 @@ Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue);
 Status ResizeVolume(const rpc::ResizeVolume& request, rpc::Catalogue* catalogue);
 Status DeleteVolume(const rpc::DeleteVolume& request, rpc::Catalogue* catalogue);
 Status ChangeAccess(const rpc::ChangeAccess& request, rpc::Catalogue* catalogue);
+Status ChangeTarget(const rpc::ChangeTarget& request, rpc::Catalogue* catalogue);
 // What a node says of itself. The first store that speaks for it is believed; another is not. The
 // cluster's feature level becomes the highest that all nodes can.
 Status NoteNode(const rpc::Hello& hello, rpc::Catalogue* catalogue);
 bool IsNoted(const rpc::Hello& hello, const rpc::CatalogueNode& node);
 
+// What clients may know of it: everything but the secrets of targets.
+rpc::Catalogue WithoutSecrets(const rpc::Catalogue& catalogue);
+
 // Of access rights; from 1.
 uint64_t EpochOf(const rpc::CatalogueVolume& volume);
 
+const rpc::CatalogueNode* FindNode(const rpc::Catalogue& catalogue, NodeId id);
 const rpc::CatalogueVolume* FindVolume(const rpc::Catalogue& catalogue, const std::string& name);
 
 }  // namespace hydra

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/crc32c.h"
 #include "base/logging.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr size_t kMaxPending = 256;
 constexpr Nanos kPatience = 10 * kSecond;
 constexpr Nanos kSessionTimeout = 60 * kSecond;
+constexpr Nanos kConfirmAgain = 100 * kMillisecond;
 
 }  // namespace
 
@@ -39,7 +41,30 @@ Status CatalogueKeeper::Load() {
 
 void CatalogueKeeper::Look(Nanos now) {
   LoadIfChanged();
+  Confirm(now);
   Start(now);
+}
+
+uint64_t CatalogueKeeper::Read() {
+  ShardRequest request;
+  request.kind = ShardRequest::Kind::kRead;
+  request.count = 1;
+  return handlers_.submit(std::move(request));
+}
+
+void CatalogueKeeper::Confirm(Nanos now) {
+  if (confirmed_ || confirming_ != 0 || !known_ || now < confirm_at_) return;
+  confirming_ = Read();
+}
+
+void CatalogueKeeper::OnConfirmed(const ShardReply& reply, Nanos now) {
+  confirming_ = 0;
+  confirm_at_ = now + kConfirmAgain;
+  if (reply.answer != ShardAnswer::kDone) return;
+  LoadIfChanged();
+  if (!current()) return;
+  confirmed_ = true;
+  handlers_.changed(catalogue_);
 }
 
 void CatalogueKeeper::LoadIfChanged() {
@@ -101,8 +126,12 @@ void CatalogueKeeper::Start(Nanos now) {
     rpc::Catalogue next = catalogue_;
     const Status changed = pending_.front().change(&next);
     if (!changed.ok()) {
-      Finish(changed);
-      continue;
+      // Who is not the master any more, and has not heard of it, may be wrong.
+      refusal_ = changed;
+      refused_by_ = catalogue_.version();
+      step_ = Step::kRefusing;
+      request_ = Read();
+      return;
     }
     next.set_version(catalogue_.version() + 1);
     Result<Buffer> encoded = EncodeCatalogue(next);
@@ -127,18 +156,26 @@ void CatalogueKeeper::Start(Nanos now) {
     }
     request.payload.push_back({data, 0, bytes});
     request.compare = {compare, 0, bytes};
-    wanted_version_ = next.version();
     step_ = Step::kWriting;
     request_ = handlers_.submit(std::move(request));
   }
 }
 
 bool CatalogueKeeper::OnReply(const ShardReply& reply, Nanos now) {
+  if (confirming_ != 0 && reply.id == confirming_) {
+    OnConfirmed(reply, now);
+    return true;
+  }
   if (step_ == Step::kIdle || reply.id != request_) return false;
   const Step step = step_;
   step_ = Step::kIdle;
   load_again_ = true;
-  if (reply.answer == ShardAnswer::kDone && step == Step::kOpening) {
+  if (step == Step::kRefusing) {
+    LoadIfChanged();
+    const bool stands =
+        reply.answer == ShardAnswer::kDone && current() && catalogue_.version() == refused_by_;
+    if (stands) Finish(std::exchange(refusal_, Status::Ok()));
+  } else if (reply.answer == ShardAnswer::kDone && step == Step::kOpening) {
     if (reply.outcome.code == Code::kOk) {
       session_ = VersionInstance(reply.outcome.version);
       seq_ = 0;

@@ -19,6 +19,7 @@ namespace hydra {
 class CatalogueKeeper {
  public:
   struct Handlers {
+    // It is another one, or the same and confirmed() now.
     std::function<void(const rpc::Catalogue& catalogue)> changed;
     // Sends a request of the keeper's own to group 0; its answer comes to OnReply.
     std::function<uint64_t(ShardRequest request)> submit;
@@ -35,12 +36,16 @@ class CatalogueKeeper {
   bool OnReply(const ShardReply& reply, Nanos now);
 
   // kUnavailable: this node is not the master of group 0 (any more). Otherwise `done` is called
-  // when the change is chosen and `changed` has been told, or with what is wrong with it.
+  // when the change is chosen and `changed` has been told, or with what is wrong with it; that too
+  // only if this node was the master still, and so judged by the newest catalogue.
   void Submit(Change change, Done done, Nanos now);
 
   // Whether it is what this node's replica of group 0 has applied.
   bool current() const;
   bool known() const { return known_; }
+  // Whether it is as new as any that a node has acted on before this one started. What a replica
+  // finds on its disk is not: the newest entries were not known to be chosen there.
+  bool confirmed() const { return confirmed_; }
   bool busy() const { return !pending_.empty(); }
   const rpc::Catalogue& catalogue() const { return catalogue_; }
 
@@ -50,10 +55,14 @@ class CatalogueKeeper {
     Done done;
     Nanos deadline = 0;
   };
-  enum class Step { kIdle, kOpening, kWriting };
+  enum class Step { kIdle, kOpening, kWriting, kRefusing };
 
   Status Load();
   void LoadIfChanged();
+  // A linearizable read of group 0: what is applied here when it is answered is new enough.
+  uint64_t Read();
+  void Confirm(Nanos now);
+  void OnConfirmed(const ShardReply& reply, Nanos now);
   void Start(Nanos now);
   void Finish(const Status& status);
 
@@ -65,13 +74,17 @@ class CatalogueKeeper {
   Buffer blocks_;           // what it was decoded from
   Instance loaded_at_ = 0;  // applied instance of group 0
   bool load_again_ = true;
+  bool confirmed_ = false;
+  uint64_t confirming_ = 0;  // the read under way
+  Nanos confirm_at_ = 0;
 
   std::deque<Pending> pending_;
   Step step_ = Step::kIdle;
   uint64_t request_ = 0;
   Instance session_ = 0;
   uint64_t seq_ = 0;
-  uint64_t wanted_version_ = 0;  // of the catalogue, when the write under way is applied
+  Status refusal_;  // of the first, by the catalogue of this version
+  uint64_t refused_by_ = 0;
 };
 
 }  // namespace hydra

@@ -13,14 +13,21 @@ namespace asio = boost::asio;
 
 constexpr unsigned kWorkers = 2;
 constexpr size_t kReadHereBytes = 64u << 10;
+// A header and two blocks: what a write of a client by itself becomes.
+constexpr size_t kWriteHereBytes = 12u << 10;
+// After a write that took longer, or a read, batches are written by the other thread for a while.
+constexpr Nanos kQuickWrite = 2 * kMillisecond;
+constexpr Nanos kAfterSlowWrite = 1 * kSecond;
+constexpr Nanos kAfterRead = 20 * kMillisecond;
 
 }  // namespace
 
 DiskThreads::DiskThreads(Engine* engine, asio::io_context* owner, unsigned readers,
-                         Handlers handlers)
+                         Handlers handlers, DrillFaults* faults)
     : engine_(engine),
       owner_(owner),
       handlers_(std::move(handlers)),
+      faults_(faults),
       writer_(1),
       workers_(kWorkers),
       readers_(readers) {}
@@ -34,20 +41,23 @@ void DiskThreads::Stop() {
   readers_.join();
 }
 
+bool DiskThreads::WritesHere(const Batch& batch, Nanos now) const {
+  const bool quick = last_slow_write_ == 0 || now >= last_slow_write_ + kAfterSlowWrite;
+  const bool unread = last_read_ == 0 || now >= last_read_ + kAfterRead;
+  return batch.bytes() <= kWriteHereBytes && !batch.opens_segment() && quick && unread &&
+         reads_ == 0;
+}
+
 void DiskThreads::Kick(Nanos now) {
   if (stopped_) return;
-  if (!writing_) {
-    if (Batch* batch = engine_->NextBatch(now)) {
-      writing_ = true;
-      asio::post(writer_, [this, batch] {
-        const Nanos began = clock_.Now();
-        const Status written = batch->Write();
-        const Nanos took = clock_.Now() - began;
-        asio::post(*owner_, [this, batch, written, took] {
-          writing_nanos_ += static_cast<uint64_t>(took);
-          BatchDone(batch, written);
-        });
-      });
+  Batch* const batch = writing_ ? nullptr : engine_->NextBatch(now);
+  if (batch != nullptr) {
+    writing_ = true;
+    writing_since_ = now;
+    if (WritesHere(*batch, now)) {
+      WriteHere(batch);
+    } else {
+      WriteThere(batch);
     }
   }
   while (jobs_ < kWorkers) {
@@ -65,14 +75,50 @@ void DiskThreads::Kick(Nanos now) {
   }
 }
 
-void DiskThreads::BatchDone(Batch* batch, const Status& written) {
-  writing_ = false;
-  completions_.clear();
+// In the turn after next: in this one messages are made, in the next one they are sent, and peers
+// are to write at the same time. The owner kicks again when it has sent what comes of this one.
+void DiskThreads::WriteHere(Batch* batch) {
+  asio::post(*owner_, [this, batch] {
+    asio::post(*owner_, [this, batch] {
+      Nanos took = 0;
+      const Status written = Write(batch, &took);
+      BatchDone(batch, written, took);
+      handlers_.durable(completions_);
+    });
+  });
+}
+
+void DiskThreads::WriteThere(Batch* batch) {
+  asio::post(writer_, [this, batch] {
+    Nanos took = 0;
+    const Status written = Write(batch, &took);
+    asio::post(*owner_, [this, batch, written, took] {
+      BatchDone(batch, written, took);
+      // What arrived meanwhile is the next batch: the disk does not wait for what comes of this.
+      Kick(clock_.Now());
+      handlers_.durable(completions_);
+    });
+  });
+}
+
+// On either thread.
+Status DiskThreads::Write(Batch* batch, Nanos* took) const {
+  const Nanos began = clock_.Now();
+  Status written = faults_ == nullptr ? Status::Ok() : faults_->BeforeWrite();
+  if (written.ok()) written = batch->Write();
+  *took = clock_.Now() - began;
+  return written;
+}
+
+void DiskThreads::BatchDone(Batch* batch, const Status& written, Nanos took) {
   const Nanos now = clock_.Now();
+  writing_ = false;
+  ++writes_;
+  writing_nanos_ += static_cast<uint64_t>(took);
+  if (took > kQuickWrite) last_slow_write_ = now;
+  handlers_.written(took);
+  completions_.clear();
   engine_->BatchDone(batch, written, now, &completions_);
-  // What arrived meanwhile is the next batch: the disk does not wait for what comes of this one.
-  Kick(now);
-  handlers_.durable(completions_);
 }
 
 void DiskThreads::Read(ShardRead read) {
@@ -80,6 +126,7 @@ void DiskThreads::Read(ShardRead read) {
     engine_->DropRead(std::move(read.job));
     return;
   }
+  last_read_ = clock_.Now();
   // What is in memory is read here: going to another thread and back takes longer.
   if (read.bytes <= kReadHereBytes && read.job->TryRun()) return handlers_.read(std::move(read));
   ++reads_;

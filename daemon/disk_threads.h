@@ -3,6 +3,11 @@
 // The threads around the passive engine: one that writes batches, two for background jobs, and a
 // few that read. They run what the engine hands out and bring it back to the owner's thread; they
 // never call the engine themselves.
+//
+// What takes less time than two switches of threads is done on the owner's: reads of what is in
+// memory, and writes of short batches, if the disk has been quick and nobody is reading, who would
+// have to wait. On a disk that hangs such a write silences the node, as it should: its leases run
+// out, and others lead.
 #pragma once
 
 #include <functional>
@@ -13,6 +18,7 @@
 
 #include "base/clock.h"
 #include "blockstore/engine.h"
+#include "daemon/drill_faults.h"
 #include "daemon/shard.h"
 
 namespace hydra {
@@ -22,9 +28,12 @@ class DiskThreads {
   struct Handlers {  // on the owner's thread
     std::function<void(const std::vector<Completion>& durable)> durable;
     std::function<void(ShardRead read)> read;
+    std::function<void(Nanos took)> written;  // a batch
   };
 
-  DiskThreads(Engine* engine, boost::asio::io_context* owner, unsigned readers, Handlers handlers);
+  // `faults`: of a node that takes part in drills; else null.
+  DiskThreads(Engine* engine, boost::asio::io_context* owner, unsigned readers, Handlers handlers,
+              DrillFaults* faults = nullptr);
   ~DiskThreads();
 
   // Hands out nothing more and waits for what is under way; it is brought back when the owner's
@@ -35,20 +44,32 @@ class DiskThreads {
   void Kick(Nanos now);
   void Read(ShardRead read);
   bool idle() const { return !writing_ && jobs_ == 0 && reads_ == 0; }
+  // Of batches: so many were written, it took so long, and one is being written since.
+  uint64_t writes() const { return writes_; }
   uint64_t writing_nanos() const { return writing_nanos_; }
+  Nanos writing_since() const { return writing_ ? writing_since_ : 0; }
 
  private:
-  void BatchDone(Batch* batch, const Status& written);
+  bool WritesHere(const Batch& batch, Nanos now) const;
+  void WriteHere(Batch* batch);
+  void WriteThere(Batch* batch);
+  Status Write(Batch* batch, Nanos* took) const;
+  void BatchDone(Batch* batch, const Status& written, Nanos took);
 
   Engine* const engine_;
   boost::asio::io_context* const owner_;
   const Handlers handlers_;
+  DrillFaults* const faults_;
   const RealClock clock_;
   bool stopped_ = false;
   bool writing_ = false;
   unsigned jobs_ = 0;
   size_t reads_ = 0;
+  Nanos writing_since_ = 0;
+  uint64_t writes_ = 0;
   uint64_t writing_nanos_ = 0;
+  Nanos last_read_ = 0;
+  Nanos last_slow_write_ = 0;
   std::vector<Completion> completions_;
   boost::asio::thread_pool writer_;
   boost::asio::thread_pool workers_;

@@ -13,6 +13,8 @@
 #include <prometheus/text_serializer.h>
 
 #include "base/uuid.h"
+#include "daemon/drill_faults.h"
+#include "daemon/drill_rot.h"
 
 namespace hydra {
 namespace {
@@ -75,6 +77,7 @@ std::string RenderStatus(Node* node) {
   Json json = {{"node", status.node()},
                {"store", UuidText(status.store())},
                {"version", status.version()},
+               {"feature_level", status.feature_level()},
                {"uptime_ms", status.uptime_ms()},
                {"healthy", health.ok()},
                {"health", health.ok() ? "ok" : std::string(health.message())},
@@ -82,6 +85,7 @@ std::string RenderStatus(Node* node) {
                {"capacity_bytes", status.capacity_bytes()},
                {"connected", Json::array()},
                {"groups", Json::array()},
+               {"iscsi_sessions", Json::array()},
                {"nodes", Json::array()},
                {"volumes", Json::array()}};
   for (const uint32_t peer : status.connected()) json["connected"].push_back(peer);
@@ -95,9 +99,22 @@ std::string RenderStatus(Node* node) {
                               {"applied", r.applied()},
                               {"data_blocks", r.data_blocks()}});
   }
+  for (const rpc::IscsiSession& s : status.sessions()) {
+    json["iscsi_sessions"].push_back({{"initiator", s.initiator()},
+                                      {"target", s.target()},
+                                      {"address", s.address()},
+                                      {"commands", s.commands()},
+                                      {"read_bytes", s.read_bytes()},
+                                      {"written_bytes", s.written_bytes()},
+                                      {"failed", s.failed()},
+                                      {"aborted", s.aborted()},
+                                      {"damaged", s.damaged()},
+                                      {"tasks", s.tasks()}});
+  }
   if (const rpc::Catalogue* catalogue = node->catalogue()) {
     json["cluster"] = UuidText(catalogue->cluster());
     json["catalogue_version"] = catalogue->version();
+    json["cluster_feature_level"] = catalogue->feature_level();
     for (const rpc::CatalogueNode& n : catalogue->nodes()) {
       json["nodes"].push_back({{"node", n.id()}, {"rpc", n.rpc()}, {"store", UuidText(n.store())}});
     }
@@ -108,7 +125,20 @@ std::string RenderStatus(Node* node) {
                                  {"shards", v.shards_size()}});
     }
   }
-  return json.dump(2) + "\n";
+  // Initiators choose their names.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Page DrillAnswer(const Status& status, const std::string& body) {
+  if (status.ok()) return {http::status::ok, "application/json", body};
+  return {status.code() == Code::kInvalidArgument ? http::status::bad_request
+                                                  : http::status::internal_server_error,
+          "text/plain; charset=utf-8", std::string(status.message()) + "\n"};
+}
+
+Page DescribeRot(DrillRot* rot) {
+  const Result<std::string> said = rot->Describe();
+  return DrillAnswer(said.status(), said.ok() ? *said : "");
 }
 
 Page Answer(Node* node, const std::string& target) {
@@ -123,8 +153,33 @@ Page Answer(Node* node, const std::string& target) {
             std::string(health.message()) + "\n"};
   }
   if (target == "/api/status") return {http::status::ok, "application/json", RenderStatus(node)};
+  if (target == "/drill/faults" && node->drill_faults() != nullptr) {
+    return {http::status::ok, "application/json", node->drill_faults()->Describe()};
+  }
+  if (target == "/drill/rot" && node->drill_rot() != nullptr) return DescribeRot(node->drill_rot());
   return {http::status::not_found, "text/plain; charset=utf-8",
           "there are /metrics, /healthz and /api/status\n"};
+}
+
+// Faults, of a node that was started with --drill. JSON only: no page in a browser can post that
+// here without asking first, and it is refused when it asks.
+Page AnswerPost(Node* node, const std::string& target, const std::string& type,
+                const std::string& body) {
+  const bool faults = target == "/drill/faults" && node->drill_faults() != nullptr;
+  const bool rot = target == "/drill/rot" && node->drill_rot() != nullptr;
+  if (!faults && !rot) {
+    return {http::status::method_not_allowed, "text/plain; charset=utf-8", "only GET\n"};
+  }
+  if (type != "application/json") {
+    return {http::status::unsupported_media_type, "text/plain; charset=utf-8",
+            "post application/json\n"};
+  }
+  if (rot) {
+    const Status damaged = node->drill_rot()->Damage(body);
+    return damaged.ok() ? DescribeRot(node->drill_rot()) : DrillAnswer(damaged, "");
+  }
+  const Status set = node->drill_faults()->Set(body);
+  return DrillAnswer(set, node->drill_faults()->Describe());
 }
 
 // One connection; lives in its own handlers.
@@ -151,7 +206,12 @@ class Visit : public std::enable_shared_from_this<Visit> {
   void Write() {
     const http::request<http::string_body>& request = parser_->get();
     Page page{http::status::method_not_allowed, "text/plain; charset=utf-8", "only GET\n"};
-    if (request.method() == http::verb::get) page = Answer(node_, std::string(request.target()));
+    const std::string target(request.target());
+    if (request.method() == http::verb::get) page = Answer(node_, target);
+    if (request.method() == http::verb::post) {
+      const std::string type(request[http::field::content_type]);
+      page = AnswerPost(node_, target, type, request.body());
+    }
     response_ = {page.status, request.version()};
     response_.set(http::field::content_type, page.type);
     response_.keep_alive(request.keep_alive());

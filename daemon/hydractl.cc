@@ -38,10 +38,13 @@ int Main(int argc, char** argv) {
       ->default_str("30s");
   app.add_flag("--json", context.json, "Print JSON, also of errors");
   AddStatusCommands(&app, &context);
+  AddScrubCommands(&app, &context);
   AddVolumeCommands(&app, &context);
+  AddNodeCommands(&app, &context);
   AddTargetCommands(&app, &context);
   AddIoCommands(&app, &context);
   AddBenchCommand(&app, &context);
+  AddDrillCommands(&app, &context);
   AddDebugCommands(&app, &context);
   AddCompletionCommand(&app, &context);
   try {

@@ -74,6 +74,17 @@ class Table {
 std::string BytesText(uint64_t bytes);                         // "1 GiB", "1.5 MiB", "512 B"
 std::string DurationText(std::chrono::milliseconds duration);  // "3 min 5 s"
 
+// --- Targets ------------------------------------------------------------------------------------
+
+// Prints a target's name and portals, or makes an object of it.
+int ShowTarget(const Context& context, Cluster* cluster, const std::string& volume);
+Result<Json> TargetJson(Cluster* cluster, const std::string& volume);
+Json AccessJson(const VolumeInfo& volume);
+std::string AccessText(const TargetInfo& target);  // "everyone", "2 listed, CHAP", "off"
+Json SessionsJson(const NodeInfo& node);
+// Those of `target`, or all if that is empty. False: there is none.
+bool PrintSessions(const std::vector<NodeInfo>& nodes, const std::string& target);
+
 // --- Reading the command line -------------------------------------------------------------------
 
 // 4096, 4k, 4K, 4KB, 4KiB, 1.5G; all suffixes are powers of 1024.
@@ -88,11 +99,16 @@ CLI::Validator DurationOption();
 // --- Families of commands -----------------------------------------------------------------------
 
 void AddStatusCommands(CLI::App* app, Context* context);  // status, node, group, master
+void AddScrubCommands(CLI::App* app, Context* context);
 void AddVolumeCommands(CLI::App* app, Context* context);
+// node add, replace, remove; volume set-replicas; rebalance. After the two above.
+void AddNodeCommands(CLI::App* app, Context* context);
 void AddTargetCommands(CLI::App* app, Context* context);
+void AddAccessCommands(CLI::App* target, Context* context);  // target acl, chap, enable, disable
 void AddIoCommands(CLI::App* app, Context* context);
 void AddCopyCommands(CLI::App* io, Context* context);  // io import, io export
 void AddBenchCommand(CLI::App* app, Context* context);
+void AddDrillCommands(CLI::App* app, Context* context);
 void AddDebugCommands(CLI::App* app, Context* context);
 void AddCompletionCommand(CLI::App* app, Context* context);
 

@@ -22,6 +22,7 @@ struct BenchArguments {
   std::string pattern = "randread";
   unsigned read_percent = kMixedReads;
   uint64_t runtime_ms = 10'000;
+  std::string skew;
   LoadOptions load;
 };
 
@@ -31,6 +32,20 @@ constexpr std::array<std::pair<const char*, double>, 6> kQuantiles = {{{"p50", 0
                                                                        {"p99", 0.99},
                                                                        {"p99.9", 0.999},
                                                                        {"p99.99", 0.9999}}};
+
+// "90/10" as two percentages.
+std::string ParseSkew(const std::string& text, Skew* skew) {
+  const size_t slash = text.find('/');
+  unsigned requests = 0;
+  unsigned blocks = 0;
+  if (slash == std::string::npos || !CLI::detail::lexical_cast(text.substr(0, slash), requests) ||
+      !CLI::detail::lexical_cast(text.substr(slash + 1), blocks) || requests > 100 || blocks == 0 ||
+      blocks > 100) {
+    return text + ": say for example 90/10, for 90 % of the requests to 10 % of the blocks";
+  }
+  *skew = {requests, blocks};
+  return "";
+}
 
 double Micros(double nanoseconds) { return nanoseconds / 1e3; }
 
@@ -160,6 +175,10 @@ void AddBenchCommand(CLI::App* app, Context* context) {
       ->transform(SizeOption());
   bench->add_option("--randseed", a->load.seed, "The same places again; 0: others every time")
       ->capture_default_str();
+  bench
+      ->add_option("--skew", a->skew, "90/10: 90 % of the random requests go to 10 % of the blocks")
+      ->check([=](const std::string& text) { return ParseSkew(text, &a->load.skew); })
+      ->type_name("PERCENT/PERCENT");
   bench->add_flag("--local", a->load.local, "Read from any replica, perhaps a moment old");
   bench->add_flag("--verify", a->load.verify,
                   "Check what is read, and at the end everything that was written");

@@ -37,7 +37,7 @@ _hydractl() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
   local path='' words='' files='' word
   case $previous in
-    --input | --output | --compare | --temp)
+    --input | --output | --compare | --temp | --secret-file | --mutual-secret-file)
       mapfile -t COMPREPLY < <(compgen -f -- "$current")
       return
       ;;

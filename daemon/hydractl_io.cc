@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hydractl io read|write|discard|zero|cas: one request each.
+// hydractl io read|write|discard|zero|cas|map
 #include <unistd.h>
 
 #include <fstream>
@@ -152,6 +152,48 @@ int Read(const Context& context, const IoArguments& a) {
   return kExitOk;
 }
 
+// The whole range, piece by piece; runs that go on in the next piece are one.
+Result<std::vector<MapRun>> WholeMap(Volume* volume, uint64_t offset, uint64_t length) {
+  std::vector<MapRun> all;
+  for (uint64_t at = offset; at < offset + length;) {
+    HYDRA_ASSIGN_OR_RETURN(const auto runs, volume->GetMap(at, offset + length - at));
+    for (const MapRun& run : runs) {
+      if (!all.empty() && all.back().mapped == run.mapped) {
+        all.back().length += run.length;
+      } else {
+        all.push_back(run);
+      }
+    }
+    at = all.back().offset + all.back().length;
+  }
+  return all;
+}
+
+int Map(const Context& context, const IoArguments& a) {
+  Result<Volume> volume = context.Open(a.volume);
+  if (!volume.ok()) return context.Fail(volume.status());
+  const uint64_t size = volume->size();
+  if (a.offset > size || a.length > size - a.offset) {
+    return context.Fail(Status::OutOfRange(fmt::format("{} has {} bytes", a.volume, size)));
+  }
+  const uint64_t length = a.length != 0 ? a.length : size - a.offset;
+  const Result<std::vector<MapRun>> runs = WholeMap(&*volume, a.offset, length);
+  if (!runs.ok()) return context.Fail(runs.status());
+  if (context.json) {
+    Json json = Json::array();
+    for (const MapRun& run : *runs) {
+      json.push_back({{"offset", run.offset}, {"length", run.length}, {"mapped", run.mapped}});
+    }
+    Print({{"volume", a.volume}, {"map", json}});
+    return kExitOk;
+  }
+  for (const MapRun& run : *runs) {
+    std::cout << fmt::format("{:>16} {:>16}  {}\n", run.offset, run.length,
+                             run.mapped ? "data" : "hole");
+  }
+  return kExitOk;
+}
+
 int Done(const Context& context, const IoArguments& a, const char* what, uint64_t length) {
   if (context.json) {
     Print({{"done", what}, {"volume", a.volume}, {"offset", a.offset}, {"length", length}});
@@ -230,6 +272,10 @@ void AddIoCommands(CLI::App* app, Context* context) {
   read->add_flag("--hex", a->hex, "In hex");
   read->add_flag("--local", a->local, "Any replica's, perhaps a moment old");
   read->callback([=] { context->action = [=] { return Read(*context, *a); }; });
+
+  CLI::App* map = add("map", "Print which bytes take space: offset, length, data or hole.");
+  map->add_option("--length", a->length, "How many; default all")->transform(SizeOption());
+  map->callback([=] { context->action = [=] { return Map(*context, *a); }; });
 
   CLI::App* write = add("write", "Write a file, standard input, a text or a filling.");
   write->add_option("--input", a->input, "The file; - or none of these: standard input");

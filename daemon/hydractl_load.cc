@@ -9,10 +9,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 
 #include <fmt/format.h>
-
-#include "base/rng.h"
 
 namespace hydra::ctl {
 namespace {
@@ -120,6 +119,28 @@ bool BlockIs(uint64_t seed, uint64_t offset, uint64_t number, std::span<const ui
   return true;
 }
 
+// --- Places -------------------------------------------------------------------------------------
+
+BlockChooser::BlockChooser(uint64_t blocks, const Skew& skew)
+    : blocks_(blocks),
+      preferred_(skew.blocks == 0 ? 0 : std::max<uint64_t>(1, blocks * skew.blocks / 100)),
+      requests_(skew.requests),
+      // The golden ratio scatters neighbours well; what has no factor in common with the number of
+      // blocks visits each once.
+      step_(0x9e3779b1 % blocks | 1) {
+  while (std::gcd(step_, blocks_) != 1) step_ += 2;
+}
+
+uint64_t BlockChooser::At(uint64_t index) const {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(index) * step_ % blocks_);
+}
+
+uint64_t BlockChooser::Next(Rng* rng) const {
+  if (preferred_ == 0 || preferred_ == blocks_) return rng->Below(blocks_);
+  if (rng->Percent(requests_)) return At(rng->Below(preferred_));
+  return At(preferred_ + rng->Below(blocks_ - preferred_));
+}
+
 // --- A job --------------------------------------------------------------------------------------
 
 namespace {
@@ -136,6 +157,7 @@ class Job : public std::enable_shared_from_this<Job> {
         blocks_(blocks),
         seed_(seed),
         rng_(seed),
+        places_(blocks, options.skew),
         slots_(options.depth) {
     for (Slot& slot : slots_) slot.bytes.resize(static_cast<size_t>(options.block_bytes));
     for (Slot& slot : slots_) StampBlock(seed, 0, ++filling_, slot.bytes);
@@ -191,7 +213,7 @@ class Job : public std::enable_shared_from_this<Job> {
     if (over) return false;
     ++begun_;
     slot->read = options_.read_percent != 0 && rng_.Below(100) < options_.read_percent;
-    uint64_t block = options_.random ? rng_.Below(blocks_) : next_++ % blocks_;
+    uint64_t block = options_.random ? places_.Next(&rng_) : next_++ % blocks_;
     if (options_.verify) {
       // There are more blocks than slots, so one is free.
       while (busy_[block]) block = (block + 1) % blocks_;
@@ -289,6 +311,7 @@ class Job : public std::enable_shared_from_this<Job> {
   std::mutex mutex_;
   std::condition_variable changed_;
   Rng rng_;
+  const BlockChooser places_;
   std::vector<Slot> slots_;  // each is its request's alone while that is under way
   steady_clock::time_point end_;
   size_t running_ = 0;

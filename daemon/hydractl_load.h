@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "base/status.h"
 #include "client/hydra.h"
 
@@ -46,6 +47,29 @@ class LatencyHistogram {
   uint64_t max_ = 0;
 };
 
+// Where random requests go: so many percent of them to so many percent of the blocks, and the
+// others to the other blocks. Zero percent of the blocks: no such preference.
+struct Skew {
+  unsigned requests = 0;
+  unsigned blocks = 0;
+};
+
+// Chooses blocks of [0, blocks). Those that are preferred lie scattered over the range, so that all
+// shards have their share of them.
+class BlockChooser {
+ public:
+  BlockChooser(uint64_t blocks, const Skew& skew);
+  uint64_t Next(Rng* rng) const;
+
+ private:
+  uint64_t At(uint64_t index) const;  // a permutation
+
+  uint64_t blocks_;
+  uint64_t preferred_;
+  unsigned requests_;
+  uint64_t step_;
+};
+
 struct LoadOptions {
   bool random = true;
   unsigned read_percent = 0;  // 100: only reads
@@ -57,6 +81,7 @@ struct LoadOptions {
   uint64_t offset = 0;
   uint64_t size = 0;   // 0: to the end of the volume
   uint64_t seed = 0;   // 0: another every time
+  Skew skew;           // of random requests
   bool local = false;  // reads
   bool verify = false;
   bool continue_on_error = false;

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "daemon/hydractl.h"
+#include "daemon/recovery_estimate.h"
 
 namespace hydra::ctl {
 namespace {
@@ -20,6 +21,9 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kAskAgain(200);
+// Between two looks at replicas that catch up, to see how fast.
+constexpr milliseconds kSecondLook(1000);
+constexpr uint64_t kCatalogueBlock = 4096;
 
 struct StatusArguments {
   bool wait = false;
@@ -37,9 +41,11 @@ struct Group {
   };
   uint32_t id = 0;
   std::string volume;  // "(catalogue)" for group 0
+  std::string change;  // of members, under way
   size_t shard = 0;
   uint32_t master = 0;  // 0: nobody serves
   uint64_t commit = 0;
+  uint64_t expected = 0;  // a replica that has applied so much is up to date
   std::vector<Replica> replicas;
 };
 
@@ -47,6 +53,7 @@ struct Picture {
   std::vector<NodeInfo> nodes;
   std::vector<VolumeInfo> volumes;
   std::vector<Group> groups;
+  std::map<uint32_t, NodeRecovery> recovery;  // by node; after a second look
 
   size_t nodes_up() const {
     return static_cast<size_t>(std::count_if(nodes.begin(), nodes.end(), [](const NodeInfo& node) {
@@ -64,8 +71,34 @@ struct Picture {
     }
     return lag;
   }
+  bool up_to_date() const {
+    for (const Group& group : groups) {
+      for (const Group::Replica& replica : group.replicas) {
+        if (replica.info.applied < group.expected) return false;
+      }
+    }
+    return true;
+  }
+  bool installing() const {
+    return std::ranges::any_of(groups, [](const Group& group) {
+      return std::ranges::any_of(group.replicas, [](const Group::Replica& replica) {
+        return replica.info.role == "installing";
+      });
+    });
+  }
+  // Of nodes and replicas, under way.
+  size_t changes() const {
+    size_t most = 0;
+    for (const NodeInfo& node : nodes) {
+      if (node.reachable.ok()) most = std::max(most, node.changes);
+      if (node.state != "active") most = std::max<size_t>(most, 1);
+    }
+    return most;
+  }
   bool served() const { return groups_served() == groups.size(); }
-  bool complete() const { return served() && nodes_up() == nodes.size() && largest_lag() == 0; }
+  bool complete() const {
+    return served() && nodes_up() == nodes.size() && up_to_date() && changes() == 0;
+  }
 };
 
 Result<Picture> Look(Cluster* cluster) {
@@ -87,12 +120,16 @@ Result<Picture> Look(Cluster* cluster) {
       if (known == groups.end()) continue;  // its volume was deleted a moment ago
       Group& group = known->second;
       group.commit = std::max({group.commit, replica.commit, replica.applied});
-      if (replica.role == "master" && replica.ready) group.master = node.node;
+      if (replica.role == "master" && replica.ready) {
+        group.master = node.node;
+        group.change = replica.change;
+      }
       group.replicas.push_back({node.node, replica, 0});
     }
   }
   for (auto& [id, group] : groups) {
     group.id = id;
+    group.expected = group.commit;
     for (Group::Replica& replica : group.replicas) {
       replica.lag = group.commit - replica.info.applied;
     }
@@ -106,10 +143,16 @@ std::string NodeState(const NodeInfo& node) {
   return node.failed.empty() ? "up" : "failed";
 }
 
+// With what is being changed about it.
+std::string NodeStateText(const NodeInfo& node) {
+  return node.state == "active" ? NodeState(node) : NodeState(node) + ", " + node.state;
+}
+
 // --- status -------------------------------------------------------------------------------------
 
-Json NodeJson(const NodeInfo& node) {
+Json NodeJson(const NodeInfo& node, bool sessions) {
   Json json{{"node", node.node}, {"address", node.address}, {"state", NodeState(node)}};
+  json["membership"] = node.state;
   if (!node.reachable.ok()) {
     json["reason"] = std::string(node.reachable.message());
     return json;
@@ -123,7 +166,24 @@ Json NodeJson(const NodeInfo& node) {
   json["space_bytes"] = node.space_bytes;
   json["capacity_bytes"] = node.capacity_bytes;
   json["free_bytes"] = node.free_bytes;
+  if (sessions) json["sessions"] = SessionsJson(node);
   return json;
+}
+
+std::string RecoveryText(const NodeRecovery& node) {
+  std::vector<std::string> parts;
+  if (node.installing > 0) {
+    parts.push_back(fmt::format("{} of {} of {} group{} taken in, {}/s", BytesText(node.have_bytes),
+                                BytesText(node.of_bytes), node.installing,
+                                node.installing == 1 ? "" : "s", BytesText(node.bytes_per_second)));
+  }
+  if (node.behind > 0) {
+    parts.push_back(fmt::format("{} entries of {} group{} to come, {}/s", node.entries, node.behind,
+                                node.behind == 1 ? "" : "s", node.entries_per_second));
+  }
+  parts.push_back(node.left ? fmt::format("about {} left", DurationText(*node.left))
+                            : std::string("no telling how long"));
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 void PrintStatus(const Picture& picture) {
@@ -131,7 +191,8 @@ void PrintStatus(const Picture& picture) {
   if (picture.complete()) {
     state = "healthy";
   } else if (picture.served()) {
-    state = "everything is served; a replica is missing or catching up";
+    state = picture.changes() == 0 ? "everything is served; a replica is missing or catching up"
+                                   : "everything is served; nodes or replicas are being changed";
   }
   std::cout << "cluster: " << state << "\n"
             << fmt::format("nodes:   {} of {} up\n", picture.nodes_up(), picture.nodes.size())
@@ -140,6 +201,12 @@ void PrintStatus(const Picture& picture) {
   uint64_t bytes = 0;
   for (const VolumeInfo& volume : picture.volumes) bytes += volume.bytes;
   std::cout << fmt::format("volumes: {}, {} together\n", picture.volumes.size(), BytesText(bytes));
+  if (picture.changes() > 0) {
+    std::cout << fmt::format("changes: {} under way\n", picture.changes());
+  }
+  for (const auto& [node, recovery] : picture.recovery) {
+    std::cout << fmt::format("node {} catches up: {}\n", node, RecoveryText(recovery));
+  }
   std::map<uint32_t, size_t> leads;
   std::map<uint32_t, uint64_t> lag;
   for (const Group& group : picture.groups) {
@@ -152,11 +219,11 @@ void PrintStatus(const Picture& picture) {
   Table table({"NODE", "STATE", "ADDRESS", "LEADS", "LAG", "SPACE", "UPTIME"});
   for (const NodeInfo& node : picture.nodes) {
     if (!node.reachable.ok()) {
-      table.Add({std::to_string(node.node), "down", node.address, "-", "-", "-",
+      table.Add({std::to_string(node.node), NodeStateText(node), node.address, "-", "-", "-",
                  std::string(node.reachable.message())});
       continue;
     }
-    table.Add({std::to_string(node.node), NodeState(node), node.address,
+    table.Add({std::to_string(node.node), NodeStateText(node), node.address,
                std::to_string(leads[node.node]), std::to_string(lag[node.node]),
                BytesText(node.space_bytes), DurationText(node.uptime)});
   }
@@ -164,6 +231,75 @@ void PrintStatus(const Picture& picture) {
   for (const NodeInfo& node : picture.nodes) {
     if (!node.failed.empty()) std::cout << "\nnode " << node.node << ": " << node.failed << "\n";
   }
+  size_t sessions = 0;
+  for (const NodeInfo& node : picture.nodes) sessions += node.sessions.size();
+  if (sessions == 0) return;
+  std::cout << fmt::format("\niSCSI sessions: {}\n", sessions);
+  PrintSessions(picture.nodes, "");
+}
+
+// While clients write, replicas are always an entry or two behind. Who has what was chosen at an
+// earlier look is up to date.
+void ExpectAsBefore(const Picture& before, Picture* picture) {
+  std::map<uint32_t, uint64_t> chosen;
+  for (const Group& group : before.groups) chosen[group.id] = group.commit;
+  for (Group& group : picture->groups) {
+    const auto found = chosen.find(group.id);
+    if (found != chosen.end()) group.expected = std::min(group.commit, found->second);
+  }
+}
+
+RecoveryLook ProgressOf(const Picture& picture) {
+  std::map<std::string, uint32_t> block_bytes;
+  for (const VolumeInfo& volume : picture.volumes) block_bytes[volume.name] = volume.block_bytes;
+  RecoveryLook look;
+  for (const Group& group : picture.groups) {
+    uint64_t blocks = 0;
+    for (const Group::Replica& replica : group.replicas) {
+      if (replica.node == group.master) blocks = replica.info.data_blocks;
+    }
+    const uint64_t bytes = group.id == 0 ? kCatalogueBlock : block_bytes[group.volume];
+    for (const Group::Replica& replica : group.replicas) {
+      look[{replica.node, group.id}] = {.installing = replica.info.role == "installing",
+                                        .have_bytes = replica.info.data_blocks * bytes,
+                                        .of_bytes = blocks * bytes,
+                                        .applied = replica.info.applied,
+                                        .expected = group.expected};
+    }
+  }
+  return look;
+}
+
+// Looks again, if some replica is behind: only then can be told whether it is more than what is
+// under way at any moment, and when it will be there.
+void LookAgain(Cluster* cluster, Picture* picture) {
+  if (picture->up_to_date() && !picture->installing()) return;
+  const auto began = steady_clock::now();
+  std::this_thread::sleep_for(kSecondLook);
+  Result<Picture> again = Look(cluster);
+  if (!again.ok()) return;
+  ExpectAsBefore(*picture, &*again);
+  const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - began);
+  again->recovery = EstimateRecovery(ProgressOf(*picture), ProgressOf(*again), took);
+  *picture = std::move(*again);
+}
+
+Json RecoveryJson(const Picture& picture) {
+  Json list = Json::array();
+  for (const auto& [id, node] : picture.recovery) {
+    Json json{{"node", id},
+              {"groups_installing", node.installing},
+              {"bytes", node.have_bytes},
+              {"of_bytes", node.of_bytes},
+              {"bytes_per_second", node.bytes_per_second},
+              {"groups_behind", node.behind},
+              {"entries", node.entries},
+              {"entries_per_second", node.entries_per_second},
+              {"seconds_left", nullptr}};
+    if (node.left) json["seconds_left"] = node.left->count();
+    list.push_back(std::move(json));
+  }
+  return list;
 }
 
 int RunStatus(const Context& context, bool wait) {
@@ -176,12 +312,14 @@ int RunStatus(const Context& context, bool wait) {
     if (!seen.ok() && (!wait || steady_clock::now() >= deadline)) {
       return context.Fail(seen.status());
     }
+    if (seen.ok() && picture) ExpectAsBefore(*picture, &*seen);
     if (seen.ok()) picture = std::move(*seen);
     const bool enough = picture && (!wait || picture->complete());
     if (enough || steady_clock::now() >= deadline) break;
     std::this_thread::sleep_for(kAskAgain);
   }
   if (!picture) return context.Fail(Status::Unavailable("the cluster did not answer in time"));
+  if (!wait && picture->served()) LookAgain(&*cluster, &*picture);
   if (context.json) {
     Json json{{"healthy", picture->complete()},
               {"served", picture->served()},
@@ -190,8 +328,10 @@ int RunStatus(const Context& context, bool wait) {
               {"groups_served", picture->groups_served()},
               {"volumes", picture->volumes.size()},
               {"largest_lag", picture->largest_lag()},
+              {"changes", picture->changes()},
+              {"recovery", RecoveryJson(*picture)},
               {"nodes", Json::array()}};
-    for (const NodeInfo& node : picture->nodes) json["nodes"].push_back(NodeJson(node));
+    for (const NodeInfo& node : picture->nodes) json["nodes"].push_back(NodeJson(node, true));
     Print(json);
   } else {
     PrintStatus(*picture);
@@ -209,18 +349,18 @@ int NodeList(const Context& context) {
   if (!nodes.ok()) return context.Fail(nodes.status());
   if (context.json) {
     Json list = Json::array();
-    for (const NodeInfo& node : *nodes) list.push_back(NodeJson(node));
+    for (const NodeInfo& node : *nodes) list.push_back(NodeJson(node, false));
     Print(list);
     return kExitOk;
   }
   Table table({"NODE", "STATE", "ADDRESS", "VERSION", "UPTIME", "PEERS", "SPACE", "CAPACITY"});
   for (const NodeInfo& node : *nodes) {
     if (!node.reachable.ok()) {
-      table.Add({std::to_string(node.node), "down", node.address, "-", "-", "-", "-",
+      table.Add({std::to_string(node.node), NodeStateText(node), node.address, "-", "-", "-", "-",
                  std::string(node.reachable.message())});
       continue;
     }
-    table.Add({std::to_string(node.node), NodeState(node), node.address, node.version,
+    table.Add({std::to_string(node.node), NodeStateText(node), node.address, node.version,
                DurationText(node.uptime), fmt::format("{}", fmt::join(node.connected, " ")),
                BytesText(node.space_bytes),
                node.capacity_bytes == 0 ? "-" : BytesText(node.capacity_bytes)});
@@ -234,8 +374,10 @@ int NodeList(const Context& context) {
 Json GroupJson(const Group& group) {
   Json json{{"group", group.id},      {"volume", group.volume}, {"shard", group.shard},
             {"master", group.master}, {"commit", group.commit}, {"replicas", Json::array()}};
+  if (!group.change.empty()) json["change"] = group.change;
   for (const Group::Replica& replica : group.replicas) {
     json["replicas"].push_back({{"node", replica.node},
+                                {"incarnation", replica.info.incarnation},
                                 {"role", replica.info.role},
                                 {"ready", replica.info.ready},
                                 {"ballot_round", replica.info.ballot_round},
@@ -286,7 +428,8 @@ int GroupList(const Context& context, const std::string& volume) {
                group.id == 0 ? "-" : std::to_string(group.shard),
                group.master == 0 ? "none" : std::to_string(group.master),
                fmt::format("{}.{}", round, node), std::to_string(applied),
-               fmt::format("{}", fmt::join(replicas, "  "))});
+               fmt::format("{}{}", fmt::join(replicas, "  "),
+                           group.change.empty() ? "" : "  [" + group.change + "]")});
   }
   table.Print();
   return kExitOk;
@@ -350,7 +493,7 @@ void AddStatusCommands(CLI::App* app, Context* context) {
   status->add_flag("--wait", a->wait, "Wait (up to --timeout) until it is healthy");
   status->callback([=] { context->action = [=] { return RunStatus(*context, a->wait); }; });
 
-  CLI::App* node = app->add_subcommand("node", "Look at nodes.");
+  CLI::App* node = app->add_subcommand("node", "Look at nodes; add, replace and remove them.");
   node->require_subcommand(1);
   CLI::App* nodes = node->add_subcommand("list", "All nodes.");
   nodes->callback([=] { context->action = [=] { return NodeList(*context); }; });

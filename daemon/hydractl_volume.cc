@@ -20,6 +20,8 @@ struct VolumeArguments {
   bool yes = false;
   bool force = false;
   bool quiet = false;
+  bool target = false;
+  bool no_target = false;
 };
 
 Json ToJson(const VolumeInfo& volume) {
@@ -29,7 +31,9 @@ Json ToJson(const VolumeInfo& volume) {
           {"block_bytes", volume.block_bytes},
           {"shards", volume.groups.size()},
           {"groups", volume.groups},
-          {"active", volume.active}};
+          {"replicas", volume.replicas},
+          {"active", volume.active},
+          {"offered", volume.target.offered}};
 }
 
 Result<VolumeInfo> Find(Cluster* cluster, const std::string& name) {
@@ -55,12 +59,26 @@ int Show(const Context& context, Cluster* cluster, const std::string& name, cons
   return kExitOk;
 }
 
-int Create(const Context& context, const VolumeSpec& spec) {
+int Create(const Context& context, const VolumeArguments& arguments) {
+  VolumeSpec spec = arguments.spec;
+  spec.target = !arguments.no_target;
   Result<Cluster> cluster = context.Connect();
   if (!cluster.ok()) return context.Fail(cluster.status());
   const Status created = cluster->CreateVolume(spec);
   if (!created.ok()) return context.Fail(created);
-  return Show(context, &*cluster, spec.name, "created");
+  if (!arguments.target) return Show(context, &*cluster, spec.name, "created");
+  if (!context.json) {
+    const int shown = Show(context, &*cluster, spec.name, "created");
+    return shown == kExitOk ? ShowTarget(context, &*cluster, spec.name) : shown;
+  }
+  const Result<VolumeInfo> volume = Find(&*cluster, spec.name);
+  const Result<Json> target = TargetJson(&*cluster, spec.name);
+  if (!volume.ok()) return context.Fail(volume.status());
+  if (!target.ok()) return context.Fail(target.status());
+  Json json = ToJson(*volume);
+  json["target"] = *target;
+  Print(json);
+  return kExitOk;
 }
 
 int List(const Context& context, bool quiet) {
@@ -195,7 +213,11 @@ void AddVolumeCommands(CLI::App* app, Context* context) {
   create->add_option("--shards", a->spec.shards,
                      "Groups that share the volume; default 4, cannot be changed later");
   create->add_option("--replicas", a->spec.replicas, "Copies of each shard: 1, 3 (default) or 5");
-  create->callback([=] { context->action = [=] { return Create(*context, a->spec); }; });
+  CLI::Option* show_target =
+      create->add_flag("--target", a->target, "Print its iSCSI target and portals as well");
+  create->add_flag("--no-target", a->no_target, "Do not offer it over iSCSI")
+      ->excludes(show_target);
+  create->callback([=] { context->action = [=] { return Create(*context, *a); }; });
 
   CLI::App* list = volume->add_subcommand("list", "All volumes.");
   list->add_flag("-q,--quiet", a->quiet, "Names only");

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "base/logging.h"
+#include "daemon/handshake.h"
 #include "daemon/http_server.h"
 #include "daemon/iscsi_portal.h"
 #include "daemon/node.h"
@@ -30,11 +31,16 @@ struct Arguments {
   std::string iscsi_chap_file;
   std::vector<std::string> peers;
   bool bootstrap = false;
+  bool join = false;
   bool insecure = false;
+  bool drill = false;
+  uint32_t feature_level = kFeatureLevel;
   uint64_t capacity = 0;
   uint64_t segment = 256ull << 20;
   unsigned readers = 4;
   unsigned slow_ms = 100;
+  uint64_t scrub_rate = 8ull << 20;
+  uint64_t scrub_every = 7ull * 24 * 3600;
   std::string log_level = "info";
 };
 
@@ -51,9 +57,23 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   options.http_listen = a.http;
   options.iscsi_listen = a.iscsi;
   options.bootstrap = a.bootstrap;
+  options.drill = a.drill;
+  options.feature_level = a.feature_level;
+  if (a.drill && (a.http.empty() || !IsLoopback(a.http))) {
+    return Status::InvalidArgument(
+        "--drill lets whoever reaches --http break this node, so that has to be a loopback "
+        "address such as 127.0.0.1:7301");
+  }
+  options.join = a.join;
+  if (a.bootstrap && a.join) {
+    return Status::InvalidArgument(
+        "--bootstrap forms a new cluster, --join asks to be let into one: use one of them");
+  }
   options.capacity_bytes = a.capacity;
   options.segment_bytes = a.segment;
   options.readers = a.readers;
+  options.scrub_rate = a.scrub_rate;
+  options.scrub_every = a.scrub_every;
   options.slow_request = static_cast<Nanos>(a.slow_ms) * kMillisecond;
   if (!a.cluster_id.empty()) {
     HYDRA_ASSIGN_OR_RETURN(options.cluster, Uuid::Parse(a.cluster_id));
@@ -94,6 +114,24 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   return options;
 }
 
+std::vector<rpc::IscsiSession> SessionsOf(const IscsiPortal& portal) {
+  std::vector<rpc::IscsiSession> sessions;
+  for (const iscsi::SessionInfo& info : portal.sessions()) {
+    rpc::IscsiSession& session = sessions.emplace_back();
+    session.set_initiator(info.initiator);
+    session.set_target(info.target);
+    session.set_address(info.address);
+    session.set_commands(info.stats.commands);
+    session.set_read_bytes(info.stats.read_bytes);
+    session.set_written_bytes(info.stats.written_bytes);
+    session.set_failed(info.stats.failed);
+    session.set_aborted(info.stats.aborted);
+    session.set_damaged(info.stats.damaged);
+    session.set_tasks(static_cast<uint32_t>(info.tasks));
+  }
+  return sessions;
+}
+
 // Null if there is to be none.
 Result<std::unique_ptr<IscsiPortal>> StartIscsi(const Arguments& arguments,
                                                 const NodeOptions& options, Node& node) {
@@ -104,7 +142,9 @@ Result<std::unique_ptr<IscsiPortal>> StartIscsi(const Arguments& arguments,
   iscsi.node = options.node;
   iscsi.cluster = node.cluster();
   iscsi.nodes = {options.listen};
+  iscsi.dial = [&node](boost::asio::io_context* io) { return node.Dial(io); };
   iscsi.metrics = &node.metrics();
+  iscsi.accounts = &node.accounts();
   for (const auto& [id, address] : options.peers) {
     if (id != options.node) iscsi.nodes.push_back(address);
   }
@@ -113,6 +153,7 @@ Result<std::unique_ptr<IscsiPortal>> StartIscsi(const Arguments& arguments,
   }
   portal = std::make_unique<IscsiPortal>(std::move(iscsi));
   HYDRA_RETURN_IF_ERROR(portal->Start());
+  node.SetSessions([from = portal.get()] { return SessionsOf(*from); });
   return portal;
 }
 
@@ -179,13 +220,29 @@ int main(int argc, char** argv) {
   app.add_option("--secret-file", a.secret_file, "holds the secret that all nodes share")
       ->required();
   app.add_flag("--bootstrap", a.bootstrap, "form a new cluster of the peers listed, once");
+  app.add_flag("--join", a.join,
+               "if the data directory is empty: make it, and wait to be let into a cluster");
   app.add_flag("--insecure", a.insecure, "allow addresses that other machines can reach");
+  app.add_flag("--drill", a.drill,
+               "let hydractl drill break this node, through --http on loopback");
+  app.add_option("--feature-level", a.feature_level,
+                 "be like an older build, which knows no newer features; to try upgrades")
+      ->check(CLI::Range(1u, hydra::kFeatureLevel));
   app.add_option("--capacity", a.capacity, "bytes of disk to use at most; 0: what there is")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--segment-size", a.segment, "of a new store")->transform(CLI::AsSizeValue(false));
   app.add_option("--readers", a.readers, "threads that read from the disk")
       ->check(CLI::Range(1, 64));
   app.add_option("--slow-ms", a.slow_ms, "log requests that take longer; 0: none");
+  app.add_option("--scrub-rate", a.scrub_rate,
+                 "bytes per second that the search for rot reads; a quarter while clients work")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+  const std::map<std::string, uint64_t> units = {
+      {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 24 * 3600}, {"w", 7 * 24 * 3600}};
+  app.add_option("--scrub-every", a.scrub_every,
+                 "how often the whole store is searched for rot, such as 12h or 7d; 0: never")
+      ->transform(CLI::AsNumberWithUnit(units));
   app.add_option("--log-level", a.log_level, "debug, info, warn or error");
   try {
     app.parse(argc, argv);

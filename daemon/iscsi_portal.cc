@@ -13,6 +13,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 
 #include "base/logging.h"
@@ -25,6 +26,54 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kConnectPause(500);
+// How old what sessions() says may be.
+constexpr std::chrono::milliseconds kLookPause(200);
+
+// Labels come from initiators.
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return text;
+}
+
+// What is known of each session, as series that end with it. There are as many sessions as a portal
+// has connections, at most.
+void CollectSessions(const std::vector<iscsi::SessionInfo>& sessions,
+                     std::vector<MetricFamilySnapshot>* families) {
+  using iscsi::SessionInfo;
+  if (sessions.empty()) return;
+  const auto family = [&](const char* name, const char* help, MetricType type, auto fill) {
+    MetricFamilySnapshot& out = families->emplace_back();
+    out.name = std::string("hydra_iscsi_session_") + name;
+    out.help = help;
+    out.type = type;
+    for (const SessionInfo& session : sessions) {
+      SeriesSnapshot& series = out.series.emplace_back();
+      series.labels = {{"address", session.address},
+                       {"initiator", Printable(session.initiator)},
+                       {"target", session.target.empty() ? "discovery" : session.target}};
+      fill(session, &series);
+    }
+  };
+  const auto counter = [&](const char* name, const char* help, auto value) {
+    family(name, help, MetricType::kCounter,
+           [&](const SessionInfo& s, SeriesSnapshot* series) { series->counter = value(s.stats); });
+  };
+  using Stats = const iscsi::SessionStats&;
+  counter("commands", "SCSI commands received", [](Stats s) { return s.commands; });
+  counter("read_bytes", "data sent to the initiator", [](Stats s) { return s.read_bytes; });
+  counter("written_bytes", "data taken from it", [](Stats s) { return s.written_bytes; });
+  counter("failed", "commands not answered with GOOD", [](Stats s) { return s.failed; });
+  counter("aborted", "commands aborted by task management", [](Stats s) { return s.aborted; });
+  counter("damaged", "digests or sequences that were wrong", [](Stats s) { return s.damaged; });
+  family("tasks", "commands under way", MetricType::kGauge,
+         [](const SessionInfo& s, SeriesSnapshot* series) {
+           series->gauge = static_cast<int64_t>(s.tasks);
+         });
+  family("latency_seconds", "of SCSI commands", MetricType::kHistogram,
+         [](const SessionInfo& s, SeriesSnapshot* series) { series->histogram = s.latency; });
+}
 
 }  // namespace
 
@@ -33,11 +82,16 @@ class IscsiPortal::Impl {
   explicit Impl(Options options)
       : options_(std::move(options)),
         work_(asio::make_work_guard(io_)),
-        directory_(&io_,
-                   {options_.cluster, 512, options_.chap, static_cast<uint16_t>(options_.node)}),
-        portal_(&io_, &directory_, PortalOptionsOf(options_)) {}
+        directory_(&io_, DirectoryOptionsOf(options_)),
+        portal_(&io_, &directory_, PortalOptionsOf(options_)),
+        look_(io_) {
+    if (options_.metrics == nullptr) return;
+    collector_ = options_.metrics->AddCollector(
+        [this](std::vector<MetricFamilySnapshot>* into) { CollectSessions(sessions(), into); });
+  }
 
   ~Impl() {
+    if (options_.metrics != nullptr) options_.metrics->RemoveCollector(collector_);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ending_ = true;
@@ -51,7 +105,10 @@ class IscsiPortal::Impl {
         done.get_future().wait();
       }
       work_.reset();
-      asio::post(io_, [this] { directory_.Stop(); });
+      asio::post(io_, [this] {
+        directory_.Stop();
+        look_.cancel();
+      });
       thread_.join();
     }
   }
@@ -59,6 +116,7 @@ class IscsiPortal::Impl {
   Status Start() {
     HYDRA_RETURN_IF_ERROR(portal_.Listen());
     HYDRA_LOG_INFO("iSCSI portal on {}", options_.listen);
+    Look();
     thread_ = std::thread([this] { io_.run(); });
     connector_ = std::thread([this] { Connect(); });
     return Status::Ok();
@@ -74,10 +132,8 @@ class IscsiPortal::Impl {
   }
 
   std::vector<iscsi::SessionInfo> sessions() {
-    if (!thread_.joinable() || stopped_) return {};
-    std::promise<std::vector<iscsi::SessionInfo>> promise;
-    asio::post(io_, [&] { promise.set_value(portal_.sessions()); });
-    return promise.get_future().get();
+    const std::lock_guard<std::mutex> lock(sessions_mutex_);
+    return sessions_;
   }
 
  private:
@@ -89,6 +145,30 @@ class IscsiPortal::Impl {
     return portal;
   }
 
+  static iscsi::VolumeDirectory::Options DirectoryOptionsOf(const Options& options) {
+    iscsi::VolumeDirectory::Options directory;
+    directory.cluster = options.cluster;
+    directory.chap = options.chap;
+    directory.portal_group = static_cast<uint16_t>(options.node);
+    directory.accounts = [accounts = options.accounts](uint32_t volume) {
+      return accounts == nullptr ? std::nullopt : accounts->Find(volume);
+    };
+    return directory;
+  }
+
+  // Whoever asks for sessions is another thread, with better things to do than to wait.
+  void Look() {
+    std::vector<iscsi::SessionInfo> now = portal_.sessions();
+    {
+      const std::lock_guard<std::mutex> lock(sessions_mutex_);
+      sessions_ = std::move(now);
+    }
+    look_.expires_after(kLookPause);
+    look_.async_wait([this](const boost::system::error_code& error) {
+      if (!error && !stopped_) Look();
+    });
+  }
+
   // Until it works: a cluster that is being formed takes a while.
   void Connect() {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -96,6 +176,10 @@ class IscsiPortal::Impl {
       lock.unlock();
       ClusterOptions client;
       client.name = fmt::format("iscsi-{}", options_.node);
+      client.context = &io_;
+      client.dial = [this](const std::string& address) {
+        return address == options_.nodes[0] ? options_.dial(&io_) : nullptr;
+      };
       Result<Cluster> cluster = Cluster::Connect(options_.nodes, client);
       lock.lock();
       if (cluster.ok()) {
@@ -111,6 +195,10 @@ class IscsiPortal::Impl {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   iscsi::VolumeDirectory directory_;
   iscsi::Portal portal_;
+  asio::steady_timer look_;
+  std::mutex sessions_mutex_;
+  std::vector<iscsi::SessionInfo> sessions_;  // guarded by sessions_mutex_
+  size_t collector_ = 0;
   std::thread thread_;
   std::thread connector_;
   std::mutex mutex_;

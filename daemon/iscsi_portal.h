@@ -13,10 +13,17 @@
 #include "base/metrics.h"
 #include "base/status.h"
 #include "base/uuid.h"
+#include "daemon/target_accounts.h"
 #include "iscsi/chap.h"
 #include "iscsi/portal.h"
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace hydra {
+
+class Connection;
 
 class IscsiPortal {
  public:
@@ -24,9 +31,12 @@ class IscsiPortal {
     std::string listen;
     NodeId node = 0;  // the target portal group
     Uuid cluster;
-    std::vector<std::string> nodes;  // where to find the cluster
-    iscsi::ChapAccounts chap;
-    MetricsRegistry* metrics = nullptr;
+    std::vector<std::string> nodes;  // where to find the cluster; the first is this node
+    // A connection to this node without a socket, for the thread that runs the context.
+    std::function<std::shared_ptr<Connection>(boost::asio::io_context*)> dial;
+    iscsi::ChapAccounts chap;  // for discovery, and for targets without accounts of their own
+    const TargetAccounts* accounts = nullptr;  // of targets; outlives the portal
+    MetricsRegistry* metrics = nullptr;        // likewise
   };
 
   explicit IscsiPortal(Options options);
@@ -41,7 +51,7 @@ class IscsiPortal {
   // to.
   void Stop(std::function<void()> done);
 
-  // From any thread.
+  // From any thread, without waiting: as they were a moment ago.
   std::vector<iscsi::SessionInfo> sessions() const;
 
   // A file of "NAME SECRET", and on a second line the target's own for mutual CHAP.

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/logging.h"
+#include "client/local_connection.h"
 #include "daemon/node_impl.h"
 
 namespace hydra {
@@ -53,9 +54,17 @@ void Node::Stop() {
   asio::post(*io_, [this] { impl_->BeginStop(); });
 }
 
+std::shared_ptr<Connection> Node::Dial(asio::io_context* caller) {
+  auto [theirs, ours] = MakeLocalConnection(caller, io_.get());
+  asio::post(*io_, [this, ours = std::move(ours)] { impl_->Accept(ours); });
+  return theirs;
+}
+
 void Node::FillStatus(bool groups, rpc::NodeStatus* status) { impl_->FillStatus(groups, status); }
 void Node::UpdateMetrics() { impl_->UpdateMetrics(); }
 Status Node::health() { return impl_->health(); }
+DrillFaults* Node::drill_faults() { return impl_->drill_faults(); }
+DrillRot* Node::drill_rot() { return impl_->drill_rot(); }
 const Uuid& Node::cluster() const { return impl_->cluster(); }
 
 const rpc::Catalogue* Node::catalogue() const {
@@ -65,13 +74,17 @@ const rpc::Catalogue* Node::catalogue() const {
 // --- Opening ------------------------------------------------------------------------------------
 
 Node::Impl::Impl(Node* node, const NodeOptions& options)
-    : node_(node), options_(options), tick_(*node->io_) {}
+    : node_(node), options_(options), tick_(*node->io_) {
+  if (!options.drill) return;
+  faults_ = std::make_unique<DrillFaults>(node->io_.get());
+  drill_fs_ = std::make_unique<DrillFileSystem>(&fs_, faults_.get());
+}
 
 Node::Impl::~Impl() = default;
 
 Status Node::Impl::MakeStore() {
   if (options_.cluster.IsNil()) {
-    return Status::InvalidArgument("--bootstrap needs --cluster-id: the same on every node");
+    return Status::InvalidArgument("a new data directory needs --cluster-id: that of the others");
   }
   CreateOptions create;
   create.cluster = options_.cluster;
@@ -83,15 +96,17 @@ Status Node::Impl::MakeStore() {
 Status Node::Impl::Open() {
   EngineOptions engine;
   engine.fs = &fs_;
+  if (drill_fs_) engine.fs = drill_fs_.get();
   engine.dir = options_.dir;
   engine.capacity_bytes = options_.capacity_bytes;
   const std::optional<Uuid> cluster =
       options_.cluster.IsNil() ? std::nullopt : std::optional<Uuid>(options_.cluster);
   Result<std::unique_ptr<Engine>> opened = Engine::Open(engine, cluster);
   const bool missing = !opened.ok() && opened.status().code() == Code::kNotFound;
-  if (missing && !options_.bootstrap) {
+  if (missing && !options_.bootstrap && !options_.join) {
     return opened.status().WithContext(
-        "no store here (--bootstrap makes one, when a cluster is formed)");
+        "no store here (--bootstrap makes one, when a cluster is formed; --join, when a node is "
+        "added or replaced)");
   }
   if (missing) {
     HYDRA_RETURN_IF_ERROR(MakeStore());
@@ -129,8 +144,18 @@ Status Node::Impl::Open() {
                                        HistogramOptions::Latency(), {{"kind", "mutation"}});
   read_time_ = metrics.GetHistogram("hydra_request_seconds", "from arrival to answer",
                                     HistogramOptions::Latency(), {{"kind", "read"}});
+  stages_ = std::make_unique<StageTimes>(&metrics);
   requests_ = metrics.GetCounter("hydra_requests_total", "requests of clients");
   slow_ = metrics.GetCounter("hydra_slow_requests_total", "requests that were logged as slow");
+  LoadScrub();
+  if (options_.drill) {
+    const auto store_group = [this](GroupId group) {
+      const Shard* shard = core_->shard(group);
+      return shard == nullptr ? std::nullopt : std::optional<GroupId>(shard->store_group());
+    };
+    drill_rot_ =
+        std::make_unique<DrillRot>(&fs_, engine_.get(), options_.dir, store_group, RandomNumber());
+  }
   const RecoveryReport& report = engine_->recovery();
   HYDRA_LOG_INFO("node {} of cluster {} opened {}: {}", options_.node, options_.cluster.ToString(),
                  options_.dir, report.ToString());
@@ -139,9 +164,17 @@ Status Node::Impl::Open() {
 
 // The same members on every node that is formed with the same list.
 Status Node::Impl::CreateSystemGroup() {
+  if (options_.join) {
+    HYDRA_LOG_INFO(
+        "node {} asks to be let in; if it is new to the cluster: hydractl node add; if "
+        "its disk was lost: hydractl node replace {}",
+        options_.node, options_.node);
+    return Status::Ok();
+  }
   if (!options_.bootstrap) {
     return Status::FailedPrecondition(
-        "this store is not part of a cluster yet: start it once with --bootstrap");
+        "this store is not part of a cluster yet: start it with --join, or, when a cluster is "
+        "formed, with --bootstrap");
   }
   std::vector<NodeId> nodes;
   for (const auto& [id, address] : options_.peers) nodes.push_back(id);
@@ -157,8 +190,10 @@ Status Node::Impl::CreateSystemGroup() {
 
 Status Node::Impl::Start() {
   NodeIdentity self{options_.node, options_.cluster, engine_->identity().store, options_.secret};
+  self.feature_level = options_.feature_level;
   self.iscsi = options_.iscsi_listen;
   self.http = options_.http_listen;
+  self.joining = core_->shard(kSystemGroup) == nullptr;
   disk_ = std::make_unique<DiskThreads>(
       engine_.get(), node_->io_.get(), options_.readers,
       DiskThreads::Handlers{[this](const std::vector<Completion>& durable) {
@@ -168,21 +203,34 @@ Status Node::Impl::Start() {
                             [this](ShardRead read) {
                               core_->ReadDone(std::move(read), clock_.Now());
                               Wake();
-                            }});
-  links_ = std::make_unique<PeerLinks>(node_->io_.get(), self, size_t{128} << 20);
+                            },
+                            [this](Nanos took) { stages_->BatchWritten(took); }},
+      faults_.get());
+  links_ = std::make_unique<PeerLinks>(
+      node_->io_.get(), self, size_t{128} << 20,
+      PeerLinks::Handlers{[this](uint32_t incarnation) { LetIn(incarnation); },
+                          [this](NodeId peer) { core_->ConnectionLost(peer); }},
+      faults_.get());
   Server::Options server;
   server.listen = options_.listen;
   server.self = self;
+  server.faults = faults_.get();
   server_ = std::make_unique<Server>(
       node_->io_.get(), server,
       Server::Handlers{[this](const rpc::Hello& hello) { return Admit(hello); },
                        [this](PeerMessage message) {
-                         core_->Receive(std::move(message), clock_.Now());
+                         CountBeat(message, false);
+                         const Nanos now = clock_.Now();
+                         stages_->Received(message, now);
+                         core_->Receive(std::move(message), now);
                          Wake();
                        },
                        [this](const Server::ClientPtr& client, Frame frame) {
                          OnRequest(client, std::move(frame));
-                       }});
+                       },
+                       [this](const rpc::GroupReport& report) { OnReport(report); },
+                       [this](NodeId peer, const rpc::Unfit& unfit) { OnUnfit(peer, unfit); },
+                       [this](NodeId peer) { core_->ConnectionLost(peer); }});
   HYDRA_RETURN_IF_ERROR(server_->Listen());
   links_->SetPeers(options_.peers);
   HYDRA_LOG_INFO("serving on {}", options_.listen);
@@ -210,7 +258,11 @@ void Node::Impl::Act() {
   out_.reads.clear();
   core_->Pump(now, &out_);
   disk_->Kick(now);
-  for (const PeerMessage& message : out_.messages) links_->Send(message);
+  for (const PeerMessage& message : out_.messages) {
+    CountBeat(message, true);
+    stages_->Sent(message, now);
+    links_->Send(message);
+  }
   for (ShardRead& read : out_.reads) disk_->Read(std::move(read));
   for (ShardReply& reply : out_.replies) OnReply(std::move(reply));
   keeper_->Look(now);
@@ -227,7 +279,10 @@ void Node::Impl::Tick() {
     if (now >= tended_ + 250 * kMillisecond) {
       tended_ = now;
       TendCatalogue();
+      TendMembers();
       TendMasterships();
+      TendHealth();
+      TendScrub();
     }
     if (stopping_) StopStep();
     Act();
@@ -274,8 +329,10 @@ void Node::Impl::StopStep() {
 
 Status Node::Impl::Close() {
   tick_.cancel();
+  if (faults_) faults_->Clear(false);
   if (server_) server_->Close(fmt::format("node {} stops", options_.node));
   if (links_) links_->Close();
+  saver_.join();
   if (disk_) {
     disk_->Stop();
     node_->io_->restart();

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
@@ -17,9 +18,15 @@
 #include "base/uuid.h"
 #include "blockstore/engine.h"
 #include "client/protocol.pb.h"
+#include "daemon/handshake.h"
 #include "daemon/node_core.h"
+#include "daemon/target_accounts.h"
 
 namespace hydra {
+
+class Connection;
+class DrillFaults;
+class DrillRot;
 
 struct NodeOptions {
   NodeId node = 0;
@@ -33,12 +40,18 @@ struct NodeOptions {
   // catalogue.
   std::map<NodeId, std::string> peers;
   bool bootstrap = false;  // make the store and the system group if the directory is empty
+  bool join = false;       // make the store if the directory is empty, and ask to be let in
 
   uint64_t capacity_bytes = 0;  // 0: what the file system has
   uint64_t segment_bytes = 256ull << 20;
   unsigned readers = 4;
+  uint64_t scrub_rate = 8u << 20;           // bytes per second
+  uint64_t scrub_every = 7 * 24 * 3600;     // seconds; 0: only when told to
   Nanos slow_request = 100 * kMillisecond;  // logged with the time of each stage; 0: none
-  NodeCore::Options core;                   // node, boot and seed are filled in
+  // What it knows, or pretends to: an older build, for drills of upgrades.
+  uint32_t feature_level = kFeatureLevel;
+  bool drill = false;      // takes faults: daemon/drill_faults.h
+  NodeCore::Options core;  // node, boot and seed are filled in
 };
 
 class Node {
@@ -53,7 +66,16 @@ class Node {
   void Stop();
 
   boost::asio::io_context& io() { return *io_; }
+  // A client's connection from within this process, for the thread that runs `caller`, which
+  // outlives it. From any thread.
+  std::shared_ptr<Connection> Dial(boost::asio::io_context* caller);
   const Uuid& cluster() const;  // that it is part of
+  // Thread-safe, and valid as long as the node.
+  const TargetAccounts& accounts() const { return accounts_; }
+  // Before Run: asked, on the node's thread, for what the status is to show.
+  void SetSessions(std::function<std::vector<rpc::IscsiSession>()> sessions) {
+    sessions_ = std::move(sessions);
+  }
 
   // --- On the node's thread, for administration. ---
   void FillStatus(bool groups, rpc::NodeStatus* status);
@@ -61,6 +83,8 @@ class Node {
   MetricsRegistry& metrics() { return metrics_; }
   void UpdateMetrics();
   Status health();
+  DrillFaults* drill_faults();  // null unless NodeOptions::drill
+  DrillRot* drill_rot();        // likewise
 
  private:
   class Impl;
@@ -68,6 +92,8 @@ class Node {
 
   std::unique_ptr<boost::asio::io_context> io_;
   MetricsRegistry metrics_;
+  TargetAccounts accounts_;
+  std::function<std::vector<rpc::IscsiSession>()> sessions_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/logging.h"
+#include "daemon/membership.h"
 #include "daemon/node_impl.h"
 
 namespace hydra {
@@ -13,13 +14,6 @@ namespace {
 
 constexpr Nanos kMoveAfter = 5 * kSecond;
 constexpr Nanos kWaitTold = 3 * kSecond;
-
-const rpc::CatalogueNode* FindNode(const rpc::Catalogue& catalogue, NodeId node) {
-  for (const rpc::CatalogueNode& known : catalogue.nodes()) {
-    if (known.id() == node) return &known;
-  }
-  return nullptr;
-}
 
 std::string StoreOf(const Engine& engine) {
   const Uuid& store = engine.identity().store;
@@ -41,57 +35,72 @@ const char* RoleOf(const Shard& shard) {
 
 // --- Peers --------------------------------------------------------------------------------------
 
-Status Node::Impl::Admit(const rpc::Hello& hello) {
+Result<rpc::Ready> Node::Impl::Admit(const rpc::Hello& hello) {
   const NodeId node = hello.node();
-  if (keeper_->known()) {
-    const rpc::CatalogueNode* known = FindNode(keeper_->catalogue(), node);
-    if (known == nullptr) {
-      return Status::FailedPrecondition(fmt::format("node {} is not part of this cluster", node));
+  rpc::Ready ready;
+  if (acted_on_ != 0) {
+    const rpc::Catalogue& catalogue = keeper_->catalogue();
+    HYDRA_RETURN_IF_ERROR(MayBeStoreOf(catalogue, node, hello.store(), hello.joining()));
+    const rpc::CatalogueNode& known = *FindNode(catalogue, node);
+    peer_hellos_[node] = hello;
+    if (!hello.joining()) return ready;
+    if (known.store().empty()) {
+      return Status::Unavailable(fmt::format("node {} is being let in", node));
     }
-    if (!known->store().empty() && known->store() != hello.store()) {
-      return Status::FailedPrecondition(fmt::format(
-          "node {} comes with another data directory than the one the cluster knows. Start it on "
-          "that one; if that is lost, the node has to be replaced",
-          node));
-    }
-  } else if (!options_.peers.contains(node)) {
+    ready.set_incarnation(SystemIncarnation(known));
+    return ready;
+  }
+  if (hello.joining()) return Status::Unavailable("this node has no catalogue yet");
+  if (!options_.peers.contains(node)) {
     return Status::FailedPrecondition(fmt::format("node {} is not in the list of peers", node));
   }
   peer_hellos_[node] = hello;
-  return Status::Ok();
+  return ready;
 }
 
 // --- The catalogue ------------------------------------------------------------------------------
 
 void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
+  if (!IsSystemMember()) return;  // TendMembers asks again
+  acted_on_ = catalogue.version();
   const rpc::CatalogueNode* self = FindNode(catalogue, options_.node);
   if (self != nullptr && !self->store().empty() && self->store() != StoreOf(*engine_)) {
     return EndWith(Status::FailedPrecondition(
-        fmt::format("the cluster knows node {} by another data directory than {}: start it on that "
-                    "one, or replace the node",
+        fmt::format("the cluster knows node {0} by another data directory than {1}: start it on "
+                    "that one; or, if that is lost, delete {1}, start with --join, and say: "
+                    "hydractl node replace {0}",
                     options_.node, options_.dir)));
   }
-  if (catalogue.feature_level() > kFeatureLevel) {
+  if (catalogue.feature_level() > options_.feature_level) {
     return EndWith(Status::Unsupported(
-        fmt::format("the cluster uses features of level {}, and this build knows those up to {}: "
-                    "upgrade this node",
-                    catalogue.feature_level(), kFeatureLevel)));
+        fmt::format("the cluster uses features of level {}, and this node knows those up to {}: "
+                    "upgrade it",
+                    catalogue.feature_level(), options_.feature_level)));
   }
   std::map<NodeId, std::string> addresses = options_.peers;
-  for (const rpc::CatalogueNode& node : catalogue.nodes()) addresses[node.id()] = node.rpc();
+  for (const rpc::CatalogueNode& node : catalogue.nodes()) {
+    addresses[node.id()] = node.rpc();
+    core_->Know(node.id());
+  }
   for (auto it = addresses.begin(); it != addresses.end();) {
     it = FindNode(catalogue, it->first) == nullptr ? addresses.erase(it) : std::next(it);
   }
   if (links_) links_->SetPeers(addresses);
   options_.peers = std::move(addresses);
+  node_->accounts_.Take(catalogue);
+  DropStrangers(catalogue);
   Reconcile(catalogue);
 }
 
-// Replicas are made and removed by the catalogue alone.
+// Replicas are made and removed by the catalogue alone, and only when it is known to be as new as
+// what this node acted on before it started: an older one lists replicas that were dropped since,
+// and lacks those of volumes that were made.
 void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
   const Nanos now = clock_.Now();
   served_.clear();
   preferred_.clear();
+  wanted_members_.clear();
+  rows_pending_.clear();
   for (const rpc::CatalogueVolume& volume : catalogue.volumes()) {
     const bool shrinking = volume.state() == rpc::CatalogueVolume::SHRINKING;
     const uint64_t kept = shrinking ? volume.shrink_to() : volume.bytes();
@@ -102,31 +111,36 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
   }
   std::set<GroupId> wanted = {kSystemGroup};
   for (const rpc::CatalogueGroup& group : catalogue.groups()) {
-    std::vector<paxos::Member> members;
-    uint32_t incarnation = 0;
+    uint32_t incarnation = 0;  // to be made
+    bool on = false;
     for (const rpc::CatalogueReplica& replica : group.replicas()) {
-      members.push_back({{replica.node(), replica.incarnation()}, paxos::Role::kVoter});
-      if (replica.node() == options_.node) incarnation = replica.incarnation();
+      if (replica.state() != rpc::CatalogueReplica::MEMBER) rows_pending_.insert(group.id());
+      if (replica.node() != options_.node) continue;
+      on = true;
+      if (replica.state() != rpc::CatalogueReplica::LEAVING) incarnation = replica.incarnation();
     }
-    if (incarnation == 0) continue;
+    if (!on) continue;
     wanted.insert(group.id());
-    preferred_[group.id()] = group.preferred_master();
-    if (core_->shard(group.id()) != nullptr) continue;
+    wanted_members_[group.id()] = WantedMembers(group);
+    if (incarnation != 0) preferred_[group.id()] = group.preferred_master();
+    if (core_->shard(group.id()) != nullptr || incarnation == 0) continue;
+    if (!keeper_->confirmed()) continue;
+    // A later one learns who the members are.
+    const bool first = incarnation == 1;
     const Status created =
-        core_->CreateGroup(group.id(), served_[group.id()].block_pages, incarnation, members, now);
+        core_->CreateGroup(group.id(), served_[group.id()].block_pages, incarnation,
+                           first ? FirstMembers(group) : std::vector<paxos::Member>(), now);
+    if (created.code() == Code::kFailedPrecondition) {
+      // It has promised and accepted what it would know nothing of. A newer catalogue will say.
+      HYDRA_LOG_WARN("group {}: {}", group.id(), created.message());
+      continue;
+    }
     if (!created.ok()) return EndWith(created.WithContext("make a replica"));
-    if (group.preferred_master() == options_.node) {
+    if (first && group.preferred_master() == options_.node) {
       core_->shard(group.id())->replica().Campaign(now);
     }
   }
-  std::vector<GroupId> gone;
-  for (const auto& [group, shard] : core_->shards()) {
-    if (!wanted.contains(group)) gone.push_back(group);
-  }
-  for (const GroupId group : gone) {
-    const Status dropped = core_->DropGroup(group, now);
-    if (!dropped.ok()) HYDRA_LOG_WARN("group {}: {}", group, dropped.ToString());
-  }
+  DropReplicas(wanted, catalogue);
   Wake();
 }
 
@@ -166,13 +180,14 @@ void Node::Impl::TendCatalogue() {
   rpc::Hello& self = news[options_.node];
   self.set_node(options_.node);
   self.set_store(StoreOf(*engine_));
-  self.set_feature_level(kFeatureLevel);
+  self.set_feature_level(options_.feature_level);
   self.set_iscsi(options_.iscsi_listen);
   self.set_http(options_.http_listen);
   std::erase_if(news, [&](const auto& hello) {
-    const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), hello.first);
-    if (node == nullptr || IsNoted(hello.second, *node)) return true;
-    return !node->store().empty() && node->store() != hello.second.store();  // not that node
+    const rpc::Hello& said = hello.second;
+    const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), said.node());
+    if (node == nullptr || IsNoted(said, *node)) return true;
+    return !MayBeStoreOf(keeper_->catalogue(), said.node(), said.store(), said.joining()).ok();
   });
   if (news.empty()) return;
   keeper_->Submit(
@@ -192,7 +207,7 @@ void Node::Impl::TendMasterships() {
   for (const auto& [group, preferred] : preferred_) {
     Shard* shard = core_->shard(group);
     const bool move = shard != nullptr && shard->ready() && preferred != options_.node &&
-                      core_->leases().Alive(preferred, now) &&
+                      core_->leases().Alive(preferred, now) && !IsAvoided(preferred) &&
                       core_->leases().SpaceOf(preferred, kExtentPages * kPageSize, now) !=
                           paxos::LeaseTable::Space::kFull;
     if (!move) {
@@ -270,13 +285,22 @@ void Node::Impl::FillStatus(bool groups, rpc::NodeStatus* status) {
   status->set_store(StoreOf(*engine_));
   status->set_uptime_ms(static_cast<uint64_t>((clock_.Now() - started_) / kMillisecond));
   status->set_version("0.1");
-  status->set_feature_level(kFeatureLevel);
+  status->set_feature_level(options_.feature_level);
   for (const auto& [id, address] : options_.peers) {
     if (links_->connected(id)) status->add_connected(id);
   }
   status->set_space_bytes(stats.space_bytes);
   status->set_capacity_bytes(stats.capacity_bytes);
+  FillScrub(status->mutable_scrub());
+  if (keeper_->known()) {
+    status->set_changes(static_cast<uint32_t>(ChangesUnderWay(keeper_->catalogue())));
+  }
   if (!groups) return;
+  if (node_->sessions_) {
+    for (rpc::IscsiSession& session : node_->sessions_()) {
+      *status->add_sessions() = std::move(session);
+    }
+  }
   for (const auto& [group, shard] : core_->shards()) {
     const paxos::Replica& replica = shard->replica();
     rpc::ReplicaStatus* out = status->add_replicas();
@@ -289,14 +313,19 @@ void Node::Impl::FillStatus(bool groups, rpc::NodeStatus* status) {
     out->set_applied(replica.applied());
     out->set_master(replica.master_hint().node);
     out->set_ready(shard->ready());
-    const auto info = engine_->Info(group);
+    const auto info = engine_->Info(shard->store_group());
     if (info.ok()) out->set_data_blocks(info->data_blocks);
     out->set_lag(replica.commit() - replica.applied());
+    const auto change = changes_.find(group);
+    if (change != changes_.end()) out->set_change(change->second);
   }
 }
 
 Status Node::Impl::health() const {
   if (!ended_.ok()) return ended_;
+  if (core_->shard(kSystemGroup) == nullptr) {
+    return Status::Unavailable("waiting to be let in: hydractl node add, or node replace");
+  }
   if (!keeper_->known()) return Status::Unavailable("waiting for a majority of the nodes");
   return Status::Ok();
 }
@@ -318,6 +347,11 @@ void Node::Impl::UpdateMetrics() {
   gauge("hydra_store_queued_bytes", "waiting to be written", stats.queued_bytes);
   gauge("hydra_store_overlay_rows", "map rows not checkpointed", stats.overlay_rows);
   gauge("hydra_store_rotten_blocks", "rotten blocks found since start", stats.rotten_blocks);
+  gauge("hydra_store_map_lookups", "rows that reads had to look up", stats.map_lookups);
+  gauge("hydra_store_map_recalled", "rows that reads found remembered", stats.map_recalled);
+  gauge("hydra_store_read_around_bytes", "read into memory along with what was asked for",
+        stats.around_bytes);
+  UpdateScrubMetrics();
   gauge("hydra_clients", "connected clients", server_->clients());
   gauge("hydra_payload_copied_bytes", "payload that was copied after it was received",
         server_->copied_bytes());
@@ -327,6 +361,8 @@ void Node::Impl::UpdateMetrics() {
   uint64_t masters = 0;
   for (const auto& [group, shard] : core_->shards()) masters += shard->ready() ? 1 : 0;
   gauge("hydra_groups", "replicas on this node", core_->shards().size());
+  gauge("hydra_unfit_to_lead", "1 while the disk or the links are too slow",
+        unfit_.empty() ? 0 : 1);
   gauge("hydra_groups_led", "groups this node is the serving master of", masters);
 }
 

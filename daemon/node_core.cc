@@ -2,18 +2,26 @@
 #include "daemon/node_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "base/coding.h"
 #include "base/probe.h"
 #include "base/sabotage.h"
 #include "daemon/digest.h"
 
 namespace hydra {
+namespace {
+
+// How soon members of a new configuration get heartbeats.
+constexpr Nanos kPeersInterval = 50 * kMillisecond;
+
+}  // namespace
 
 NodeCore::NodeCore(const Options& options, Engine* engine, Nanos now)
-    : options_(options), engine_(engine) {
+    : options_(options), engine_(engine), scrubber_(engine) {
   // What this node granted before it started is forgotten, so it waits out the longest.
   Nanos longest = 0;
   for (const GroupId group : engine_->Groups()) {
@@ -34,8 +42,9 @@ NodeCore::NodeCore(const Options& options, Engine* engine, Nanos now)
   leases_ = std::make_unique<paxos::LeaseTable>(leases);
   leases_->SetDurableBatch(engine_->durable_batch());
   engine_->SetStateSource([this](GroupId group) {
-    const auto found = shards_.find(group);
-    return found == shards_.end() ? std::string() : found->second->SavedState();
+    const auto found = shards_.find(group % kMaxGroups);
+    const bool has = found != shards_.end() && found->second->store_group() == group;
+    return has ? found->second->SavedState() : std::string();
   });
 }
 
@@ -43,9 +52,11 @@ NodeCore::~NodeCore() {
   engine_->SetStateSource([](GroupId) { return std::string(); });
 }
 
-std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group) {
+std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group, GroupId store_group) {
   Shard::Options options = options_.shard;
   options.group = group;
+  options.store_group = store_group;
+  options.life = shards_made_++;
   options.node = options_.node;
   options.lease = options_.leases.lease;
   options.seed = options_.seed * 1'000'003 + group;
@@ -53,8 +64,20 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group) {
 }
 
 Status NodeCore::Start(Nanos now) {
-  for (const GroupId group : engine_->Groups()) {
-    std::unique_ptr<Shard> shard = MakeShard(group);
+  std::map<GroupId, GroupId> newest;  // that the store has of each group
+  for (const GroupId store_group : engine_->Groups()) {
+    GroupId& known = newest[store_group % kMaxGroups];
+    known = std::max(known, store_group);
+  }
+  for (const GroupId store_group : engine_->Groups()) {
+    const GroupId group = store_group % kMaxGroups;
+    if (newest[group] != store_group) {
+      // It was being dropped when its successor was made.
+      HYDRA_PROBE("node: a dropped replica is found beside its successor, and dropped again");
+      HYDRA_RETURN_IF_ERROR(engine_->DropGroup(store_group, 0));
+      continue;
+    }
+    std::unique_ptr<Shard> shard = MakeShard(group, store_group);
     const Status started = shard->StartRecovered(now);
     if (!started.ok()) return started.WithContext(fmt::format("group {}", group));
     shards_.emplace(group, std::move(shard));
@@ -66,8 +89,9 @@ Status NodeCore::Start(Nanos now) {
 
 Status NodeCore::CreateGroup(GroupId group, uint32_t block_pages, uint32_t incarnation,
                              const std::vector<paxos::Member>& members, Nanos now) {
-  HYDRA_RETURN_IF_ERROR(engine_->CreateGroup(group, block_pages, 0));
-  std::unique_ptr<Shard> shard = MakeShard(group);
+  if (shards_.contains(group)) return Status::AlreadyExists("this node has a replica of it");
+  HYDRA_ASSIGN_OR_RETURN(const GroupId store_group, CreateInStore(group, block_pages, incarnation));
+  std::unique_ptr<Shard> shard = MakeShard(group, store_group);
   ReplicaIdentity identity;
   identity.incarnation = incarnation;
   identity.lease = options_.leases.lease;
@@ -78,13 +102,39 @@ Status NodeCore::CreateGroup(GroupId group, uint32_t block_pages, uint32_t incar
   return Status::Ok();
 }
 
+// Under the first number that the store has not given to a replica that was dropped, or is about to
+// be: the record of that goes before this one's. Incarnations only grow, so the one that comes
+// after as many as were dropped is at least the next; a lower one was here.
+Result<GroupId> NodeCore::CreateInStore(GroupId group, uint32_t block_pages, uint32_t incarnation) {
+  HYDRA_CHECK(group < kMaxGroups);
+  const Status was_here = Status::FailedPrecondition(fmt::format(
+      "its replica of incarnation {} was dropped here, and is not made again", incarnation));
+  const auto dropped = dropped_.find(group);
+  if (dropped != dropped_.end() && incarnation <= dropped->second) return was_here;
+  for (GroupId id = group; id < UINT32_MAX - kMaxGroups; id += kMaxGroups) {
+    if (id / kMaxGroups >= incarnation) return was_here;
+    const Status created = engine_->CreateGroup(id, block_pages, 0);
+    if (created.ok() && id != group) HYDRA_PROBE("node: a replica of a group that was here before");
+    if (created.ok()) return id;
+    const Code code = created.code();
+    if (code != Code::kFailedPrecondition && code != Code::kAlreadyExists) return created;
+  }
+  return Status::NoSpace(fmt::format(
+      "group {} had replicas here too often: replace this node under a new data directory", group));
+}
+
 Status NodeCore::DropGroup(GroupId group, Nanos now) {
   const auto found = shards_.find(group);
   if (found == shards_.end()) return Status::NotFound("no such group");
-  HYDRA_RETURN_IF_ERROR(engine_->DropGroup(group, 0));
+  HYDRA_RETURN_IF_ERROR(engine_->DropGroup(found->second->store_group(), 0));
+  uint32_t& dropped = dropped_[group];
+  dropped = std::max(dropped, found->second->identity().incarnation);
+  tokens_.CancelAll(group);
   ShardOutput last;
   found->second->Abandon(now, &last);
   for (ShardReply& reply : last.replies) replies_.push_back(std::move(reply));
+  dropped_repairs_ += found->second->repairs();
+  dropped_repairs_.under_way = 0;
   shards_.erase(found);
   return Status::Ok();
 }
@@ -94,10 +144,15 @@ Shard* NodeCore::shard(GroupId group) {
   return found == shards_.end() ? nullptr : found->second.get();
 }
 
+const Shard* NodeCore::shard(GroupId group) const {
+  return const_cast<NodeCore*>(this)->shard(group);
+}
+
 void NodeCore::UpdatePeers(Nanos now) {
-  std::set<NodeId> nodes = heard_from_;
+  peers_updated_ = now;
+  std::set<NodeId> nodes = known_;
   for (const auto& [group, shard] : shards_) {
-    for (const paxos::Member& member : shard->replica().config().members()) {
+    for (const paxos::Member& member : std::as_const(*shard).replica().config().members()) {
       nodes.insert(member.id.node);
     }
   }
@@ -127,23 +182,46 @@ void NodeCore::UpdateRoom() {
 }
 
 void NodeCore::Tick(Nanos now) {
-  UpdatePeers(now);
+  if (now >= peers_updated_ + kPeersInterval) UpdatePeers(now);
   UpdateLeases();
   leases_->SetDurableBatch(engine_->durable_batch());
   UpdateRoom();
   for (auto& [group, shard] : shards_) shard->Tick(now);
   leases_->Tick(now, &heartbeats_);
+  scrubber_.Tick(now, std::exchange(clients_, false), &scrub_reads_);
+}
+
+// The engine names groups as it calls them.
+void NodeCore::OnDamage(const std::vector<Damage>& found, Nanos now) {
+  for (const Damage& damage : found) {
+    Shard* target = shard(damage.group % kMaxGroups);
+    if (target == nullptr) continue;
+    // Of an earlier replica of the same group, which was dropped meanwhile.
+    if (target->store_group() == damage.group) target->OnDamage(damage, now);
+  }
+}
+
+RepairStats NodeCore::Repairs() const {
+  RepairStats sum = dropped_repairs_;
+  for (const auto& [group, shard] : shards_) sum += shard->repairs();
+  sum.repaired = engine_->Stats().repaired_blocks;
+  return sum;
 }
 
 void NodeCore::Receive(PeerMessage message, Nanos now) {
   if (auto* heartbeat = std::get_if<paxos::Heartbeat>(&message)) {
-    if (heard_from_.insert(heartbeat->from).second) UpdatePeers(now);
+    if (known_.insert(heartbeat->from).second) UpdatePeers(now);
     std::vector<std::pair<NodeId, paxos::Notice>> notices;
     leases_->Step(*heartbeat, now, &heartbeats_, &notices);
     for (const auto& [from, notice] : notices) {
       Shard* shard = this->shard(notice.group);
       if (shard != nullptr) shard->OnNotice(from, notice, now);
     }
+    return;
+  }
+  if (auto* block = std::get_if<BlockMessage>(&message)) {
+    Shard* target = shard(block->group);
+    if (target != nullptr) target->OnBlockMessage(std::move(*block), now);
     return;
   }
   auto& inner = std::get<paxos::Message>(message);
@@ -156,6 +234,7 @@ void NodeCore::Receive(PeerMessage message, Nanos now) {
 }
 
 void NodeCore::Submit(GroupId group, ShardRequest request, Nanos now) {
+  clients_ = true;
   Shard* target = shard(group);
   if (target != nullptr) target->Submit(std::move(request), now);
 }
@@ -170,6 +249,7 @@ void NodeCore::Completed(const std::vector<Completion>& completions, Nanos now) 
 }
 
 void NodeCore::ReadDone(ShardRead read, Nanos now) {
+  if (read.group == kNodeGroup) return OnDamage(scrubber_.Done(std::move(read.job), now), now);
   Shard* target = shard(read.group);
   if (target != nullptr) {
     target->ReadDone(read.ticket, std::move(read.job), now);
@@ -179,12 +259,14 @@ void NodeCore::ReadDone(ShardRead read, Nanos now) {
 }
 
 void NodeCore::Pump(Nanos now, NodeOutput* out) {
+  OnDamage(engine_->TakeDamage(), now);
   ShardOutput shard_out;
   for (auto& [group, shard] : shards_) shard->Pump(now, &shard_out);
   const bool silent = !failed().ok();
   if (!silent) {
     for (paxos::Message& message : shard_out.messages) out->messages.push_back(std::move(message));
     for (paxos::Heartbeat& beat : heartbeats_) out->messages.push_back(std::move(beat));
+    for (BlockMessage& message : shard_out.blocks) out->messages.push_back(std::move(message));
   }
   heartbeats_.clear();
   for (ShardReply& reply : replies_) shard_out.replies.push_back(std::move(reply));
@@ -193,6 +275,8 @@ void NodeCore::Pump(Nanos now, NodeOutput* out) {
     if (!silent) out->replies.push_back(std::move(reply));
   }
   for (ShardRead& read : shard_out.reads) out->reads.push_back(std::move(read));
+  for (ShardRead& read : scrub_reads_) out->reads.push_back(std::move(read));
+  scrub_reads_.clear();
 }
 
 Status NodeCore::failed() const {

@@ -8,17 +8,25 @@
 #include <unordered_map>
 
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
 
 #include "base/posix_file.h"
 #include "daemon/catalogue_keeper.h"
 #include "daemon/disk_threads.h"
+#include "daemon/drill_faults.h"
+#include "daemon/drill_rot.h"
 #include "daemon/node.h"
 #include "daemon/peer_links.h"
+#include "daemon/self_watch.h"
 #include "daemon/server.h"
+#include "daemon/stage_times.h"
+#include "daemon/unwanted_replicas.h"
 
 namespace hydra {
 
-// node.cc: life; node_serve.cc: what clients ask; node_admin.cc: the catalogue and administration.
+// node.cc: life; node_serve.cc: what clients ask; node_admin.cc: the catalogue and administration;
+// node_members.cc: the members of groups; node_purge.cc: sanitizing; node_scrub.cc: the search for
+// rot.
 class Node::Impl {
  public:
   Impl(Node* node, const NodeOptions& options);
@@ -28,10 +36,13 @@ class Node::Impl {
   Status Start();
   void BeginStop();
   Status Close();
+  void Accept(const std::shared_ptr<Connection>& connection);
 
   void FillStatus(bool groups, rpc::NodeStatus* status);
   void UpdateMetrics();
   Status health() const;
+  DrillFaults* drill_faults() { return faults_.get(); }
+  DrillRot* drill_rot() { return drill_rot_.get(); }
   const Uuid& cluster() const { return options_.cluster; }
   const CatalogueKeeper& keeper() const { return *keeper_; }
   const Status& ended() const { return ended_; }
@@ -76,7 +87,7 @@ class Node::Impl {
   void NoteSlow(const Asked& asked, const ShardReply& reply, Nanos took);
 
   // --- Administration. ---
-  Status Admit(const rpc::Hello& hello);
+  Result<rpc::Ready> Admit(const rpc::Hello& hello);
   void OnCatalogue(const rpc::Catalogue& catalogue);
   void Reconcile(const rpc::Catalogue& catalogue);
   void TendCatalogue();
@@ -85,12 +96,59 @@ class Node::Impl {
   void MoveMaster(const Server::ClientPtr& client, const Frame& frame,
                   const rpc::MoveMaster& request);
   bool HandOver(GroupId group, NodeId to);
+  void Purge(const Server::ClientPtr& client, const Frame& frame, const rpc::Purge& request);
+  Status BeginPurge(const rpc::Purge& request);
+
+  // --- Scrubbing (node_scrub.cc). ---
+  void LoadScrub();
+  void SaveScrub();
+  void NoteScrub();
+  void TendScrub();
+  void Scrub(const Server::ClientPtr& client, const Frame& frame, const rpc::Scrub& request);
+  void FillScrub(rpc::ScrubStatus* out);
+  void UpdateScrubMetrics();
+
+  // --- Fitness to lead (node_health.cc). ---
+  void TendHealth();
+  void GiveAway(GroupId group);
+  void CountBeat(const PeerMessage& message, bool sent);
+  void OnUnfit(NodeId peer, const rpc::Unfit& unfit);
+  bool IsAvoided(NodeId peer) const;
+
+  // --- Members. ---
+  void LetIn(uint32_t incarnation);
+  std::set<NodeId> AliveNodes();
+  // Those that have not answered for so long.
+  std::set<NodeId> SilentNodes(Nanos patience);
+  // It is connected, and did answer lately: on a busy machine nodes are silent for moments.
+  bool StillAnswers(NodeId node);
+  // Until then what its replica of group 0 says may be from before it was let in.
+  bool IsSystemMember();
+  void DropStrangers(const rpc::Catalogue& catalogue);
+  void DropReplicas(const std::set<GroupId>& wanted, const rpc::Catalogue& catalogue);
+  void ChangeMembers(const Server::ClientPtr& client, const Frame& frame,
+                     const rpc::ChangeNodes& request);
+  void TendMembers();
+  void TendGroup(GroupId group, const std::vector<paxos::Member>& wanted, size_t* busy);
+  void Report(GroupId group, NodeId to);
+  void OnReport(const rpc::GroupReport& report);
+  void TendSystem();
+  void ForceSurvivor(const Server::ClientPtr& client, const Frame& frame,
+                     const rpc::ForceSurvivor& request);
+  Status BeSurvivor();
+  // Why this node may not go on alone.
+  Status MayBeSurvivor();
+  bool DecidesAlone();
+  Status ForceGroups();  // whether group 0 is among them, or has its majority
 
   Node* const node_;
   NodeOptions options_;
   const RealClock clock_;
   PosixFileSystem fs_;
+  std::unique_ptr<DrillFaults> faults_;  // null: no drills here
+  std::unique_ptr<DrillFileSystem> drill_fs_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<DrillRot> drill_rot_;  // null: no drills here
   std::unique_ptr<NodeCore> core_;
   std::unique_ptr<CatalogueKeeper> keeper_;
   std::unique_ptr<DiskThreads> disk_;
@@ -111,9 +169,39 @@ class Node::Impl {
     uint64_t epoch = 1;  // of access rights
   };
   std::map<GroupId, Served> served_;
+  std::string told_catalogue_;  // what clients get of that version
+  uint64_t told_version_ = 0;
   std::map<GroupId, NodeId> preferred_;
+  uint64_t acted_on_ = 0;  // version of the catalogue
+  std::map<GroupId, std::vector<paxos::Member>> wanted_members_;
+  std::set<GroupId> rows_pending_;  // groups of which the catalogue waits for a report
+  UnwantedReplicas unwanted_;
+  std::map<GroupId, std::string> changes_;       // under way, of groups that this node leads
+  std::map<GroupId, rpc::GroupReport> reports_;  // for the catalogue
+  Nanos tended_system_ = 0;
+  std::map<NodeId, Nanos> answered_;  // when nodes did last, as of every TendMembers
+  bool survivor_ = false;             // by force, and the catalogue does not say so yet
   std::map<GroupId, Nanos> not_preferred_since_;
+  std::map<std::string, uint64_t> purges_;  // the engine's number by key; since the start
   Nanos tended_ = 0;
+  struct ScrubMemory {
+    int64_t since = 0;  // seconds of the wall clock
+    int64_t completed = 0;
+    uint64_t found = 0;
+    int64_t tried = 0;
+    uint64_t rounds = 0;           // of this process that were noted
+    uint64_t repaired_before = 0;  // ... blocks, when the round began
+  };
+  ScrubMemory scrub_;
+  boost::asio::thread_pool saver_{1};  // of that
+  SelfWatch self_watch_;
+  std::string unfit_;  // to lead, and why; empty: it is fit
+  Nanos told_unfit_ = 0;
+  std::map<NodeId, Nanos> avoided_until_;  // peers that are not
+  std::map<GroupId, Nanos> gave_away_;     // since this node is not fit: when, last
+  std::map<NodeId, SelfWatch::Beats> beats_;
+  uint64_t answers_ = 0;  // to requests that changed something
+  uint64_t answer_nanos_ = 0;
   bool waiting_told_ = false;
   bool stopping_ = false;
   Nanos stop_by_ = 0;
@@ -122,6 +210,7 @@ class Node::Impl {
   // Metrics.
   Histogram* request_time_ = nullptr;
   Histogram* read_time_ = nullptr;
+  std::unique_ptr<StageTimes> stages_;
   Counter* requests_ = nullptr;
   Counter* slow_ = nullptr;
 };

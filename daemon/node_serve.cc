@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/logging.h"
+#include "daemon/membership.h"
 #include "daemon/node_impl.h"
 #include "daemon/request_wire.h"
 
@@ -29,6 +30,11 @@ void Node::Impl::AnswerStatus(const Server::ClientPtr& client, const Frame& fram
     reply.set_message(std::string(status.message()));
   }
   server_->Reply(client, frame, reply);
+}
+
+void Node::Impl::Accept(const std::shared_ptr<Connection>& connection) {
+  if (!server_ || stopping_) return connection->Close();
+  server_->Accept(connection);
 }
 
 void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
@@ -74,12 +80,21 @@ void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
       return Change(client, frame, [r = request.change_access()](rpc::Catalogue* catalogue) {
         return ChangeAccess(r, catalogue);
       });
+    case rpc::Request::kChangeTarget:
+      return Change(client, frame, [r = request.change_target()](rpc::Catalogue* catalogue) {
+        return ChangeTarget(r, catalogue);
+      });
     case rpc::Request::kGetStatus: {
       rpc::Reply reply;
       FillStatus(request.get_status().groups(), reply.mutable_status());
       return server_->Reply(client, frame, reply);
     }
+    case rpc::Request::kPurge: return Purge(client, frame, request.purge());
     case rpc::Request::kMoveMaster: return MoveMaster(client, frame, request.move_master());
+    case rpc::Request::kScrub: return Scrub(client, frame, request.scrub());
+    case rpc::Request::kChangeNodes: return ChangeMembers(client, frame, request.change_nodes());
+    case rpc::Request::kForceSurvivor:
+      return ForceSurvivor(client, frame, request.force_survivor());
     case rpc::Request::BODY_NOT_SET: break;
   }
   Answer(client, frame, rpc::Reply::INVALID, "a request of a newer version: upgrade this node");
@@ -114,7 +129,12 @@ void Node::Impl::TellCatalogue(const Server::ClientPtr& client, const Frame& fra
   }
   rpc::Reply reply;
   if (keeper_->catalogue().version() > request.newer_than()) {
-    keeper_->catalogue().SerializeToString(reply.mutable_catalogue());
+    const rpc::Catalogue& catalogue = keeper_->catalogue();
+    if (catalogue.version() != told_version_) {
+      told_version_ = catalogue.version();
+      told_catalogue_ = WithoutSecrets(catalogue).SerializeAsString();
+    }
+    reply.set_catalogue(told_catalogue_);
   }
   server_->Reply(client, frame, reply);
 }
@@ -143,7 +163,9 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::
   }
   const bool reads = io.kind() == rpc::Io::READ;
   if (reads) {
-    server_->Expect(client, &frame, io.count() * served->second.block_pages * kPageSize);
+    if (!io.map_only()) {
+      server_->Expect(client, &frame, io.count() * served->second.block_pages * kPageSize);
+    }
     return Ask(client, std::move(frame), io.group(), std::move(*request), "read", io.epoch());
   }
   // It was checked twice, by the caller under its epoch and here under this node's.
@@ -192,8 +214,14 @@ void Node::Impl::OnReply(ShardReply reply) {
     const bool read = reply.answer == ShardAnswer::kDone;
     return TellCatalogue(asked.client, asked.frame, asked.catalogue, read);
   }
-  const Nanos took = clock_.Now() - asked.since;
+  const Nanos now = clock_.Now();
+  const Nanos took = now - asked.since;
+  if (reply.answer == ShardAnswer::kDone) stages_->Answered(asked.since, reply, now);
   (reply.data ? read_time_ : request_time_)->Observe(static_cast<uint64_t>(took));
+  if (!reply.data && reply.answer == ShardAnswer::kDone) {
+    ++answers_;
+    answer_nanos_ += static_cast<uint64_t>(took);
+  }
   if (options_.slow_request != 0 && took >= options_.slow_request) NoteSlow(asked, reply, took);
   rpc::Reply out;
   std::vector<BufferSlice> payload;

@@ -16,7 +16,7 @@
 namespace hydra {
 namespace {
 
-constexpr uint8_t kFormat = 1;
+constexpr uint8_t kContextFormat = 1;
 constexpr uint8_t kHasInterval = 1;
 
 // Fields of a context, in the order of their bytes.
@@ -70,7 +70,7 @@ const KindRule* RuleOf(RequestKind kind) {
   return index < std::size(kRules) ? &kRules[index] : nullptr;
 }
 
-Status Malformed() { return Status::Corruption("malformed context of an operation"); }
+Status MalformedContext() { return Status::Corruption("malformed context of an operation"); }
 
 // Limits of the fields that are there. Zero is no session and no sequence.
 bool WithinLimits(const RequestContext& c, uint8_t fields) {
@@ -151,7 +151,7 @@ std::string EncodeContext(const RequestContext& context) {
   const uint8_t fields = rule->fields;
   std::string bytes;
   bytes.reserve(48);  // most fit
-  PutU8(&bytes, kFormat);
+  PutU8(&bytes, kContextFormat);
   PutU8(&bytes, static_cast<uint8_t>(context.kind));
   PutU8(&bytes, context.interval > 0 ? kHasInterval : 0);
   if (context.interval > 0) PutVarint64(&bytes, static_cast<uint64_t>(context.interval));
@@ -172,22 +172,22 @@ std::string EncodeContext(const RequestContext& context) {
 Result<RequestContext> DecodeContext(std::span<const uint8_t> bytes) {
   RequestContext context;
   if (bytes.empty()) return context;
-  if (bytes.size() > kMaxContextBytes) return Malformed();
+  if (bytes.size() > kMaxContextBytes) return MalformedContext();
   Decoder in(bytes);
   uint8_t format = 0;
   uint8_t kind = 0;
   uint8_t flags = 0;
-  if (!in.U8(&format) || !in.U8(&kind) || !in.U8(&flags)) return Malformed();
+  if (!in.U8(&format) || !in.U8(&kind) || !in.U8(&flags)) return MalformedContext();
   context.kind = static_cast<RequestKind>(kind);
   const KindRule* rule = RuleOf(context.kind);
-  if (format != kFormat || rule == nullptr || (flags & ~kHasInterval) != 0) {
+  if (format != kContextFormat || rule == nullptr || (flags & ~kHasInterval) != 0) {
     return Status::Unsupported(fmt::format(
         "a context of format {}, kind {}, flags {}: upgrade this node", format, kind, flags));
   }
   const uint8_t fields = rule->fields;
   if (flags & kHasInterval) {
     if (!GetNanos(&in, SessionTable::kMaxInterval, &context.interval) || context.interval == 0) {
-      return Malformed();
+      return MalformedContext();
     }
   }
   if (fields & kOutcome) context.outcome.emplace();
@@ -199,7 +199,7 @@ Result<RequestContext> DecodeContext(std::span<const uint8_t> bytes) {
       ((fields & kOutcome) && !GetOutcome(&in, &*context.outcome)) ||
       ((fields & kBody) && !GetBody(&in, &context.body)) || in.remaining() != 0 ||
       !WithinLimits(context, fields)) {
-    return Malformed();
+    return MalformedContext();
   }
   return context;
 }
@@ -218,7 +218,7 @@ Result<DecodedEntry> DecodeEntry(const Entry& entry) {
   bool opens = false;
   for (const Operation& op : entry.operations) {
     HYDRA_ASSIGN_OR_RETURN(RequestContext context, DecodeContext(AsBytes(op.context)));
-    if (!ValidateContext(context, op).ok()) return Malformed();
+    if (!ValidateContext(context, op).ok()) return MalformedContext();
     if (decoded.requests.empty()) {
       decoded.interval = context.interval;
     } else if (context.interval != 0) {
@@ -237,7 +237,7 @@ Result<DecodedEntry> DecodeEntry(const Entry& entry) {
 
 uint64_t EntryDigest(const Entry& entry) {
   Digester digester;
-  digester.Add(uint64_t{kFormat});
+  digester.Add(uint64_t{kContextFormat});
   digester.Add(entry.operations.size());
   for (const Operation& op : entry.operations) {
     digester.Add(uint64_t{static_cast<uint8_t>(op.kind)} << 8 | op.version);

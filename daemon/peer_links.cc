@@ -10,7 +10,6 @@
 #include "base/logging.h"
 #include "client/protocol.pb.h"
 #include "daemon/handshake.h"
-#include "daemon/peer_wire.h"
 
 namespace hydra {
 namespace {
@@ -41,8 +40,14 @@ struct PeerLinks::Link {
   std::string refusal;
 };
 
-PeerLinks::PeerLinks(asio::io_context* io, NodeIdentity self, size_t queue_bytes)
-    : io_(io), self_(std::move(self)), queue_bytes_(queue_bytes), rng_(self_.node) {}
+PeerLinks::PeerLinks(asio::io_context* io, NodeIdentity self, size_t queue_bytes, Handlers handlers,
+                     DrillFaults* faults)
+    : io_(io),
+      self_(std::move(self)),
+      queue_bytes_(queue_bytes),
+      handlers_(std::move(handlers)),
+      faults_(faults),
+      rng_(self_.node) {}
 
 PeerLinks::~PeerLinks() { Close(); }
 
@@ -113,6 +118,7 @@ void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
   hello.set_store(self_.store.AsBytes());
   hello.set_iscsi(self_.iscsi);
   hello.set_http(self_.http);
+  hello.set_joining(self_.joining);
   link->connection->Start({[this, link](const Frame& frame) { OnFrame(link, frame); },
                            [this, link](const Status& why) { Redial(link, why); }});
   link->connection->Send(FrameType::kHello, 0, hello.SerializeAsString());
@@ -141,6 +147,10 @@ void PeerLinks::OnFrame(const std::shared_ptr<Link>& link, const Frame& frame) {
     link->refusal.clear();
     link->timer.cancel();
     HYDRA_LOG_INFO("connected to node {} at {}", link->node, link->address);
+    rpc::Ready ready;
+    if (handlers_.let_in && ready.ParseFromString(frame.header) && ready.incarnation() != 0) {
+      handlers_.let_in(ready.incarnation());
+    }
     return;
   }
   rpc::Welcome welcome;
@@ -170,6 +180,7 @@ void PeerLinks::Redial(const std::shared_ptr<Link>& link, const Status& why) {
   if (link->gone) return;
   if (link->ready) {
     HYDRA_LOG_WARN("lost the connection to node {}: {}", link->node, why.message());
+    if (handlers_.lost) handlers_.lost(link->node);
   } else {
     HYDRA_LOG_DEBUG("node {} at {} cannot be reached: {}", link->node, link->address,
                     why.message());
@@ -187,20 +198,44 @@ void PeerLinks::Redial(const std::shared_ptr<Link>& link, const Status& why) {
 }
 
 void PeerLinks::Send(const PeerMessage& message) {
-  const auto* heartbeat = std::get_if<paxos::Heartbeat>(&message);
-  const NodeId to = heartbeat ? heartbeat->to : std::get<paxos::Message>(message).to.node;
+  const NodeId to = ReceiverOf(message);
+  if (!connected(to)) {
+    ++stats_.dropped;
+    return;
+  }
+  PeerFrame frame = EncodePeerMessage(message);
+  if (faults_ == nullptr || !faults_->faulty(to)) return SendNow(to, std::move(frame));
+  auto later = std::make_shared<PeerFrame>(std::move(frame));
+  faults_->Pass(to, [this, to, later] { SendNow(to, std::move(*later)); });
+}
+
+void PeerLinks::SendNow(NodeId to, PeerFrame frame) {
   const auto found = links_.find(to);
   if (found == links_.end() || !found->second->ready) {
     ++stats_.dropped;
     return;
   }
-  PeerFrame frame = EncodePeerMessage(message);
   if (found->second->connection->Send(frame.type, 0, std::move(frame.header),
                                       std::move(frame.payload), frame.payload_bytes)) {
     ++stats_.sent;
   } else {
     ++stats_.dropped;
   }
+}
+
+void PeerLinks::Send(NodeId to, const rpc::GroupReport& report) {
+  Send(to, FrameType::kReport, report.SerializeAsString());
+}
+
+void PeerLinks::Send(NodeId to, const rpc::Unfit& unfit) {
+  Send(to, FrameType::kUnfit, unfit.SerializeAsString());
+}
+
+void PeerLinks::Send(NodeId to, FrameType type, std::string header) {
+  const auto found = links_.find(to);
+  const bool sent = found != links_.end() && found->second->ready &&
+                    found->second->connection->Send(type, 0, std::move(header));
+  ++(sent ? stats_.sent : stats_.dropped);
 }
 
 bool PeerLinks::connected(NodeId node) const {

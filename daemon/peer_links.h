@@ -19,10 +19,17 @@
 #include "base/rng.h"
 #include "base/uuid.h"
 #include "client/connection.h"
+#include "daemon/drill_faults.h"
 #include "daemon/handshake.h"
 #include "daemon/node_core.h"
+#include "daemon/peer_wire.h"
 
 namespace hydra {
+
+namespace rpc {
+class GroupReport;
+class Unfit;
+}  // namespace rpc
 
 // What a node says of itself when it calls another.
 struct NodeIdentity {
@@ -33,6 +40,7 @@ struct NodeIdentity {
   uint32_t feature_level = kFeatureLevel;
   std::string iscsi = {};  // where this node serves it; empty: not at all
   std::string http = {};
+  bool joining = false;  // its store is new, and waits to be let in
 };
 
 class PeerLinks {
@@ -42,12 +50,22 @@ class PeerLinks {
     uint64_t dropped = 0;  // not connected, or too much queued
   };
 
-  PeerLinks(boost::asio::io_context* io, NodeIdentity self, size_t queue_bytes);
+  struct Handlers {
+    // The incarnation that a peer says this node has in group 0, if it says so.
+    std::function<void(uint32_t incarnation)> let_in;
+    std::function<void(NodeId peer)> lost;  // a connection that worked
+  };
+
+  // `faults`: of a node that takes part in drills; else null.
+  PeerLinks(boost::asio::io_context* io, NodeIdentity self, size_t queue_bytes, Handlers handlers,
+            DrillFaults* faults = nullptr);
   ~PeerLinks();
 
   // Calls those that are new, hangs up on those that are gone. host:port by node.
   void SetPeers(const std::map<NodeId, std::string>& addresses);
   void Send(const PeerMessage& message);
+  void Send(NodeId to, const rpc::GroupReport& report);
+  void Send(NodeId to, const rpc::Unfit& unfit);
   bool connected(NodeId node) const;
   // What a peer said when it refused the last call; empty if it did not.
   std::string refusal(NodeId node) const;
@@ -57,14 +75,18 @@ class PeerLinks {
  private:
   struct Link;
 
+  void Send(NodeId to, FrameType type, std::string header);
   void Dial(const std::shared_ptr<Link>& link);
   void Greet(const std::shared_ptr<Link>& link, boost::asio::ip::tcp::socket socket);
   void OnFrame(const std::shared_ptr<Link>& link, const Frame& frame);
   void Redial(const std::shared_ptr<Link>& link, const Status& why);
+  void SendNow(NodeId to, PeerFrame frame);
 
   boost::asio::io_context* const io_;
   const NodeIdentity self_;
   const size_t queue_bytes_;
+  const Handlers handlers_;
+  DrillFaults* const faults_;
   Rng rng_;
   std::map<NodeId, std::shared_ptr<Link>> links_;
   Stats stats_;

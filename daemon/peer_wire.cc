@@ -144,10 +144,54 @@ Result<paxos::Body> DecodePiece(std::string_view bytes, PayloadSource* payload) 
   return paxos::Body(std::move(body));
 }
 
+// --- Copies of single blocks.
+// ---------------------------------------------------------------------
+
+void EncodeBlock(const BlockMessage& message, PeerFrame* frame) {
+  std::string& out = frame->header;
+  PutU8(&out, static_cast<uint8_t>((message.answer ? 1 : 0) | (message.found ? 2 : 0)));
+  for (const uint64_t v : {uint64_t{message.group}, uint64_t{message.from}, uint64_t{message.to},
+                           message.lba, message.version}) {
+    PutVarint64(&out, v);
+  }
+  PutFixed32(&out, message.crc);
+  if (message.found) {
+    frame->payload.push_back(message.data);
+    frame->payload_bytes = static_cast<uint32_t>(message.data.length);
+  }
+}
+
+Result<PeerMessage> DecodeBlock(const Frame& frame) {
+  Decoder in(AsBytes(frame.header));
+  BlockMessage message;
+  uint8_t flags = 0;
+  in.U8(&flags);
+  in.Varint32(&message.group);
+  in.Varint32(&message.from);
+  in.Varint32(&message.to);
+  in.Varint64(&message.lba);
+  in.Varint64(&message.version);
+  message.answer = (flags & 1) != 0;
+  message.found = (flags & 2) != 0;
+  const size_t pages = frame.payload_bytes / kPageSize;
+  const bool good = in.Fixed32(&message.crc) && in.remaining() == 0 && flags <= 3 &&
+                    message.from != 0 && message.to != 0 && (message.answer || !message.found) &&
+                    message.found == (frame.payload_bytes > 0) &&
+                    frame.payload_bytes % kPageSize == 0 && pages <= kMaxBlockPages;
+  if (!good) return Status::Corruption("a peer's block makes no sense");
+  if (message.found) message.data = {frame.payload, 0, frame.payload_bytes};
+  return PeerMessage(std::move(message));
+}
+
 }  // namespace
 
 PeerFrame EncodePeerMessage(const PeerMessage& message) {
   PeerFrame frame;
+  if (const auto* block = std::get_if<BlockMessage>(&message)) {
+    frame.type = FrameType::kBlock;
+    EncodeBlock(*block, &frame);
+    return frame;
+  }
   if (const auto* heartbeat = std::get_if<paxos::Heartbeat>(&message)) {
     frame.type = FrameType::kHeartbeat;
     paxos::EncodeHeartbeat(*heartbeat, &frame.header);
@@ -176,6 +220,7 @@ Result<PeerMessage> DecodePeerMessage(const Frame& frame) {
     HYDRA_ASSIGN_OR_RETURN(paxos::Heartbeat heartbeat, paxos::DecodeHeartbeat(frame.header));
     return PeerMessage(std::move(heartbeat));
   }
+  if (frame.type == FrameType::kBlock) return DecodeBlock(frame);
   Decoder in(AsBytes(frame.header));
   std::string bytes;
   uint64_t count = 0;

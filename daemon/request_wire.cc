@@ -79,6 +79,7 @@ Result<ShardRequest> ToShardRequest(const rpc::Io& io, const Frame& frame, uint3
     HYDRA_RETURN_IF_ERROR(CheckRange(io, block_pages, kMaxIoPages / block_pages));
     request.kind = io.local() ? ShardRequest::Kind::kReadLocal : ShardRequest::Kind::kRead;
     request.context.epoch = io.epoch();
+    request.map_only = io.map_only();
     return request;
   }
   request.kind = ShardRequest::Kind::kMutate;
@@ -204,6 +205,7 @@ void FillReply(const ShardReply& from, rpc::Reply* to, std::vector<BufferSlice>*
   std::string kinds;
   for (size_t i = 0; i < blocks.size(); ++i) {
     kinds.push_back(static_cast<char>(blocks[i].kind));
+    if (bytes == 0) continue;  // only the map was asked for
     to->add_crcs(blocks[i].crc);
     to->add_versions(blocks[i].version);
     if (blocks[i].kind != BlockKind::kData) continue;

@@ -110,6 +110,17 @@ void Server::Greet(tcp::socket socket) {
                                                         : client_pool_.Get(bytes);
   };
   caller->connection = Connection::Adopt(std::move(socket), std::move(options));
+  Greet(caller);
+}
+
+void Server::Accept(std::shared_ptr<Connection> connection) {
+  if (closed_) return connection->Close();
+  auto caller = std::make_shared<Caller>(*io_);
+  caller->connection = std::move(connection);
+  Greet(caller);
+}
+
+void Server::Greet(const std::shared_ptr<Caller>& caller) {
   ++greeting_;
   caller->connection->Start({[this, caller](const Frame& frame) {
                                if (frame.type == FrameType::kHello) return OnHello(caller, frame);
@@ -173,9 +184,9 @@ void Server::OnProof(const std::shared_ptr<Caller>& caller, const Frame& frame) 
     return Refuse(caller->connection, "that is not this cluster's secret; check --secret-file");
   }
   // Only now: what a stranger says of a node's store must not be believed.
-  const Status admitted = handlers_.admit(caller->hello);
-  if (!admitted.ok()) return Refuse(caller->connection, std::string(admitted.message()));
-  caller->connection->Send(FrameType::kReady, 0, rpc::Ready().SerializeAsString());
+  const Result<rpc::Ready> admitted = handlers_.admit(caller->hello);
+  if (!admitted.ok()) return Refuse(caller->connection, std::string(admitted.status().message()));
+  caller->connection->Send(FrameType::kReady, 0, admitted->SerializeAsString());
   BecomePeer(caller);
 }
 
@@ -194,21 +205,39 @@ void Server::BecomePeer(const std::shared_ptr<Caller>& caller) {
   // `caller` stays with the handlers: its memory comes from the peers' pool.
   connection->Start(
       {[this, caller, node, weak = std::weak_ptr<Connection>(connection)](const Frame& frame) {
-         if (frame.type != FrameType::kPeer && frame.type != FrameType::kHeartbeat) return;
+         rpc::GroupReport report;
+         if (frame.type == FrameType::kReport && handlers_.report &&
+             report.ParseFromString(frame.header)) {
+           return handlers_.report(report);
+         }
+         rpc::Unfit unfit;
+         if (frame.type == FrameType::kUnfit && handlers_.unfit &&
+             unfit.ParseFromString(frame.header)) {
+           return handlers_.unfit(node, unfit);
+         }
+         if (frame.type != FrameType::kPeer && frame.type != FrameType::kHeartbeat &&
+             frame.type != FrameType::kBlock) {
+           return;
+         }
          Result<PeerMessage> message = DecodePeerMessage(frame);
          if (!message.ok()) {
            HYDRA_LOG_WARN("node {} sent what makes no sense: {}", node,
                           message.status().ToString());
            return;
          }
-         const auto* heartbeat = std::get_if<paxos::Heartbeat>(&*message);
-         const NodeId from =
-             heartbeat ? heartbeat->from : std::get<paxos::Message>(*message).from.node;
-         if (from == node) handlers_.peer(std::move(*message));
+         if (SenderOf(*message) != node) return;
+         DrillFaults* const faults = options_.faults;
+         if (faults == nullptr || !faults->faulty(node)) {
+           return handlers_.peer(std::move(*message));
+         }
+         auto later = std::make_shared<PeerMessage>(std::move(*message));
+         faults->Pass(node, [this, later] { handlers_.peer(std::move(*later)); });
        },
        [this, node, weak = std::weak_ptr<Connection>(connection)](const Status&) {
          const auto found = peers_.find(node);
-         if (found != peers_.end() && found->second == weak.lock()) peers_.erase(found);
+         if (found == peers_.end() || found->second != weak.lock()) return;
+         peers_.erase(found);
+         if (handlers_.lost) handlers_.lost(node);
        }});
 }
 
@@ -270,6 +299,14 @@ void Server::Reply(const ClientPtr& client, const Frame& request, const rpc::Rep
     return;
   }
   Throttle(client);
+}
+
+void Server::DropPeer(NodeId node) {
+  const auto found = peers_.find(node);
+  if (found == peers_.end()) return;
+  const std::shared_ptr<Connection> connection = found->second;
+  peers_.erase(found);
+  connection->Close();
 }
 
 void Server::Drop(const ClientPtr& client) { clients_.remove(client); }

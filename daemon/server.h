@@ -33,25 +33,34 @@ class Server {
     // Memory for payload, apart from each other so that clients cannot keep peers from talking.
     size_t client_pool_bytes = 128u << 20;
     size_t peer_pool_bytes = 256u << 20;
+    DrillFaults* faults = nullptr;  // of a node that takes part in drills
   };
   struct Client;
   using ClientPtr = std::shared_ptr<Client>;
   struct Handlers {
     // Whether to talk to a peer that says this of itself, and knows the secret; if not, why.
-    std::function<Status(const rpc::Hello& hello)> admit;
+    std::function<Result<rpc::Ready>(const rpc::Hello& hello)> admit;
     std::function<void(PeerMessage message)> peer;
     std::function<void(const ClientPtr& client, Frame frame)> request;
+    std::function<void(const rpc::GroupReport& report)> report = {};
+    std::function<void(NodeId peer, const rpc::Unfit& unfit)> unfit = {};
+    std::function<void(NodeId peer)> lost = {};  // its connection, after all that came on it
   };
 
   Server(boost::asio::io_context* io, Options options, Handlers handlers);
   ~Server();
 
   Status Listen();
+  // Someone in this process calls.
+  void Accept(std::shared_ptr<Connection> connection);
   // Counts the answer that will be given against the client, until it has taken it.
   void Expect(const ClientPtr& client, Frame* request, size_t answer_bytes);
   // Every request is answered once, unless its client is gone.
   void Reply(const ClientPtr& client, const Frame& request, const rpc::Reply& reply,
              std::vector<BufferSlice> payload = {});
+  // Hangs up on a peer: who it said to be is another now.
+  void DropPeer(NodeId node);
+  bool HasPeer(NodeId node) const { return peers_.contains(node); }
   // No new callers; those that are there are told why.
   void Close(const std::string& why);
   size_t clients() const { return clients_.size(); }
@@ -62,6 +71,7 @@ class Server {
 
   void AcceptNext();
   void Greet(boost::asio::ip::tcp::socket socket);
+  void Greet(const std::shared_ptr<Caller>& caller);
   void OnHello(const std::shared_ptr<Caller>& caller, const Frame& frame);
   void OnProof(const std::shared_ptr<Caller>& caller, const Frame& frame);
   void Refuse(const std::shared_ptr<Connection>& connection, const std::string& why);

@@ -13,13 +13,13 @@
 namespace hydra {
 namespace {
 
-constexpr uint8_t kFormat = 1;
+constexpr uint8_t kTableFormat = 1;
 constexpr uint8_t kExecutedSlot = 1;
 constexpr uint8_t kCancelledSlot = 2;
 // 146 years. Time stops here, so that no sum of a time and a time-out overflows.
 constexpr Nanos kEndOfTime = Nanos{1} << 62;
 
-Status Malformed() { return Status::Corruption("malformed session table"); }
+Status MalformedTable() { return Status::Corruption("malformed session table"); }
 
 }  // namespace
 
@@ -211,7 +211,7 @@ std::string SessionTable::Encode() const {
   HYDRA_CHECK(!executing_);
   std::string bytes;
   bytes.reserve(64 + sessions_.size() * 24 + outcomes_ * 16);
-  PutU8(&bytes, kFormat);
+  PutU8(&bytes, kTableFormat);
   PutVarint64(&bytes, static_cast<uint64_t>(now_));
   PutVarint64(&bytes, fence_);
   PutVarint64(&bytes, last_opened_);
@@ -239,24 +239,25 @@ Result<SessionTable> SessionTable::Decode(std::span<const uint8_t> bytes) {
   SessionTable table;
   Decoder in(bytes);
   uint8_t format = 0;
-  if (!in.U8(&format)) return Malformed();
-  if (format != kFormat) {
-    return Status::Unsupported(fmt::format(
-        "a session table of format {}; this build knows {}: upgrade this node", format, kFormat));
+  if (!in.U8(&format)) return MalformedTable();
+  if (format != kTableFormat) {
+    return Status::Unsupported(
+        fmt::format("a session table of format {}; this build knows {}: upgrade this node", format,
+                    kTableFormat));
   }
   uint64_t now = 0;
   uint64_t count = 0;
   if (!in.Varint64(&now) || now > static_cast<uint64_t>(kEndOfTime) ||
       !in.Varint64(&table.fence_) || !in.Varint64(&table.last_opened_) ||
       table.last_opened_ > kMaxInstance || !in.Varint64(&count) || count > kMaxSessions) {
-    return Malformed();
+    return MalformedTable();
   }
   table.now_ = static_cast<Nanos>(now);
   Instance id = 0;
   for (uint64_t i = 0; i < count; ++i) {
-    if (!table.DecodeSession(&in, &id)) return Malformed();
+    if (!table.DecodeSession(&in, &id)) return MalformedTable();
   }
-  if (in.remaining() != 0) return Malformed();
+  if (in.remaining() != 0) return MalformedTable();
   return table;
 }
 

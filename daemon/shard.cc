@@ -11,10 +11,13 @@
 #include "base/probe.h"
 #include "base/sabotage.h"
 #include "daemon/shard_install.h"
+#include "daemon/shard_repair.h"
 
 namespace hydra {
 
 namespace {
+
+constexpr Nanos kIdleLook = 100 * kMillisecond;
 
 uint64_t PayloadOf(const paxos::Body& body) {
   if (body == nullptr) return 0;
@@ -23,40 +26,17 @@ uint64_t PayloadOf(const paxos::Body& body) {
 
 }  // namespace
 
-std::string ReplicaIdentity::Encode() const {
-  std::string out;
-  PutU8(&out, 1);
-  PutVarint64(&out, incarnation);
-  PutVarint64(&out, static_cast<uint64_t>(lease));
-  out += EncodeMembers(first_members);
-  return out;
-}
-
-Result<ReplicaIdentity> ReplicaIdentity::Decode(std::span<const uint8_t> bytes) {
-  Decoder in(bytes);
-  ReplicaIdentity identity;
-  uint8_t version = 0;
-  uint64_t lease = 0;
-  std::span<const uint8_t> members;
-  in.U8(&version);
-  in.Varint32(&identity.incarnation);
-  in.Varint64(&lease);
-  if (!in.Bytes(in.remaining(), &members) || version != 1 || lease > INT64_MAX) {
-    return Status::Corruption("the replica's identity makes no sense");
-  }
-  identity.lease = static_cast<Nanos>(lease);
-  HYDRA_ASSIGN_OR_RETURN(identity.first_members, DecodeMembers(members));
-  return identity;
-}
-
 Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
              CatchUpBudget* catch_up_budget)
     : options_(options),
+      store_group_(options.store_group.value_or(options.group)),
       engine_(engine),
       leases_(leases),
       tokens_(tokens),
       catch_up_budget_(catch_up_budget),
-      builder_(1) {}
+      builder_(1),
+      next_ticket_((options.life << kLifeShift) + 1),
+      repair_(std::make_unique<RepairWork>()) {}
 
 Shard::~Shard() {
   for (const NodeId peer : catching_up_) catch_up_budget_->Return(peer, options_.catch_up_bytes);
@@ -74,7 +54,7 @@ Status Shard::StartNew(const ReplicaIdentity& identity, Nanos now) {
   identity_ = identity;
   durable_lease_ = options_.lease;
   state_ = GroupState(paxos::Config(0, identity.first_members));
-  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(store_group_));
   block_pages_ = info.block_pages;
   builder_ = EntryBuilder(block_pages_);
   HYDRA_RETURN_IF_ERROR(BuildReplica(now));
@@ -83,7 +63,7 @@ Status Shard::StartNew(const ReplicaIdentity& identity, Nanos now) {
 }
 
 Status Shard::StartRecovered(Nanos now) {
-  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(store_group_));
   block_pages_ = info.block_pages;
   builder_ = EntryBuilder(block_pages_);
   HYDRA_ASSIGN_OR_RETURN(identity_, ReplicaIdentity::Decode(AsBytes(info.opaque)));
@@ -98,17 +78,20 @@ Status Shard::StartRecovered(Nanos now) {
   if (!rolled.ok() && !info.installing) return rolled;
   HYDRA_RETURN_IF_ERROR(BuildReplica(now));
   if (identity_.lease < options_.lease) SaveIdentity();
+  // The process may have ended between the configuration and the identity that follows from it.
+  OnConfigApplied();
+  if (next_incarnation_ != 0) HYDRA_PROBE("shard: readmitted after a restart");
   return failed_;
 }
 
 // The engine replayed the blocks up to `applied`; the state beside them follows.
 Status Shard::RollForward() {
-  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(store_group_));
   for (Instance next = info.state_at + 1; next <= info.applied;) {
     // Many at a time: those of one batch share a read.
     constexpr Instance kAtATime = 1024;
     LogReadRequest request;
-    request.group = options_.group;
+    request.group = store_group_;
     request.from = next;
     request.to = std::min(info.applied, next + kAtATime - 1);
     request.wanted = [](const AcceptRecord&) { return false; };
@@ -117,7 +100,7 @@ Status Shard::RollForward() {
     HYDRA_ASSIGN_OR_RETURN(const std::vector<LogEntry> entries,
                            engine_->FinishLogRead(std::move(job)));
     if (entries.empty()) {
-      HYDRA_RETURN_IF_ERROR(engine_->ReadLogRecord(options_.group, next).status());
+      HYDRA_RETURN_IF_ERROR(engine_->ReadLogRecord(store_group_, next).status());
       return Status::IoError("an entry could be read only at the second attempt: start again");
     }
     for (const LogEntry& entry : entries) {
@@ -132,8 +115,8 @@ Status Shard::RollForward() {
 
 Status Shard::RecoveredEntries(paxos::RecoveredState* out) {
   for (const LogEntryInfo& entry :
-       engine_->LogEntries(options_.group, out->applied + 1, kMaxInstance)) {
-    const auto record = engine_->ReadLogRecord(options_.group, entry.instance);
+       engine_->LogEntries(store_group_, out->applied + 1, kMaxInstance)) {
+    const auto record = engine_->ReadLogRecord(store_group_, entry.instance);
     if (!record.ok()) {
       // What was accepted is unknown, that something was is not.
       HYDRA_PROBE("shard: an accepted entry cannot be read at all");
@@ -148,7 +131,7 @@ Status Shard::RecoveredEntries(paxos::RecoveredState* out) {
 }
 
 Status Shard::BuildReplica(Nanos now) {
-  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(options_.group));
+  HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, engine_->Info(store_group_));
   paxos::RecoveredState recovered;
   recovered.promised = info.promised;
   // A replica that is reborn in the same process keeps what it promised last.
@@ -163,6 +146,15 @@ Status Shard::BuildReplica(Nanos now) {
   }
   accepted_.clear();
   HYDRA_RETURN_IF_ERROR(RecoveredEntries(&recovered));
+  if (IsSole()) {
+    recovered.config =
+        paxos::Config(state_.config().instance(),
+                      {{{options_.node, identity_.incarnation}, paxos::Role::kVoter}});
+    // Nobody is left to ask whether a configuration above was chosen: there is none.
+    for (paxos::RecoveredEntry& entry : recovered.entries) {
+      if (entry.meta.kind == paxos::EntryKind::kConfig) entry.meta = {};
+    }
+  }
   paxos::ReplicaOptions options = options_.replica;
   options.group = options_.group;
   options.self = {options_.node, identity_.incarnation};
@@ -179,7 +171,7 @@ void Shard::SaveIdentity() {
   outstanding_[kLocalIdentity] = false;
   const uint64_t token = tokens_->Add(options_.group, kLocalIdentity);
   const Status saved =
-      engine_->SaveHardState(options_.group, replica_->promised(), identity_.Encode(), token);
+      engine_->SaveHardState(store_group_, replica_->promised(), identity_.Encode(), token);
   identity_waits_ = !saved.ok();
   if (saved.ok()) return;
   tokens_->Cancel(token);
@@ -210,14 +202,14 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
   const uint64_t token = tokens_->Add(options_.group, append.token);
   Status status;
   if (append.kind == paxos::Append::Kind::kHardState) {
-    status = engine_->SaveHardState(options_.group, append.ballot, identity_.Encode(), token);
+    status = engine_->SaveHardState(store_group_, append.ballot, identity_.Encode(), token);
   } else if (append.meta.kind == paxos::EntryKind::kNoop) {
-    status = engine_->Accept(options_.group, append.instance, append.ballot, NoopEntry(append.meta),
+    status = engine_->Accept(store_group_, append.instance, append.ballot, NoopEntry(append.meta),
                              {}, token);
   } else {
     const auto* body = static_cast<const EntryBody*>(append.body.get());
     HYDRA_CHECK(body != nullptr);
-    status = engine_->Accept(options_.group, append.instance, append.ballot, body->entry,
+    status = engine_->Accept(store_group_, append.instance, append.ballot, body->entry,
                              body->payload, token);
   }
   if (status.ok()) {
@@ -251,7 +243,7 @@ bool Shard::DrainAppends() {
     if (it->kind == paxos::Append::Kind::kAccept && it->instance <= replica_->applied()) {
       // Installed meanwhile: the engine no longer takes it, and nobody needs it. In no other way is
       // an instance applied whose record waits.
-      const auto info = engine_->Info(options_.group);
+      const auto info = engine_->Info(store_group_);
       HYDRA_CHECK(info.ok() && it->instance <= info->truncated);
       outstanding_[it->token] = true;
       tokens_->RemoveWaiting(PayloadOf(it->body));
@@ -276,6 +268,7 @@ bool Shard::DrainAppends() {
 // ahead of entries.
 void Shard::Completed(uint64_t local_token, Nanos now) {
   touched_ = true;
+  if (local_token >= kLocalRepair) return RepairDone(local_token, now);
   if (local_token >= kLocalInstall) {
     InstallStepDone(now);
     return;
@@ -307,6 +300,12 @@ bool Shard::DrainApplies(Nanos now) {
   return moved;
 }
 
+void Shard::NoteChosen(Instance instance, Nanos now) {
+  const auto ours = proposed_.find(instance);
+  if (ours == proposed_.end()) return;
+  for (Proposed& operation : ours->second) operation.chosen = now;
+}
+
 bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   if (chosen.instance <= replica_->applied()) return true;  // installed meanwhile
   if (replica_->installing() && !HYDRA_SABOTAGE(kInstallNotExclusive)) {
@@ -328,7 +327,7 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   } else if (chosen.body != nullptr) {
     entry = static_cast<const EntryBody*>(chosen.body.get())->entry;
   } else {
-    auto record = engine_->ReadLogRecord(options_.group, chosen.instance);
+    auto record = engine_->ReadLogRecord(store_group_, chosen.instance);
     if (!record.ok()) {
       Fail(record.status().WithContext("read an entry to apply"));
       return false;
@@ -337,7 +336,7 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
     const auto meta = MetaOf(entry, chosen.instance);
     HYDRA_CHECK(meta.ok() && meta->digest == chosen.meta.digest);
   }
-  const Status status = engine_->Apply(options_.group, chosen.instance, chosen.ballot);
+  const Status status = engine_->Apply(store_group_, chosen.instance, chosen.ballot);
   if (status.code() == Code::kBusy) {
     HYDRA_PROBE("shard: apply has to wait for the engine");
     return false;
@@ -354,6 +353,9 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   accepted_.erase(accepted_.begin(), accepted_.upper_bound(chosen.instance));
   replica_->Applied(chosen.instance);
   order_.Applied(chosen.instance);
+  if (!repair_->suspects.empty() && repair_->suspects.erase(chosen.instance) > 0) {
+    VerifyBlocksOf(chosen.instance);
+  }
   const auto ours = proposed_.find(chosen.instance);
   if (ours != proposed_.end()) {
     const std::vector<Proposed> operations = std::move(ours->second);
@@ -376,38 +378,14 @@ void Shard::OnConfigApplied() {
   next_incarnation_ = member->id.incarnation;
 }
 
-// Not before everything that the old core asked for is durable: the new one counts its records from
-// 1 again, and takes what it accepted from the log. Meanwhile nothing is taken in.
-bool Shard::BeReborn(Nanos now) {
-  if (next_incarnation_ == 0 || !outstanding_.empty() || !core_.empty()) return false;
-  HYDRA_PROBE("shard: readmitted under a new incarnation");
-  if (replica_->suspect()) {
-    const Status readmitted = engine_->Readmit(options_.group);
-    if (!readmitted.ok()) {
-      Fail(readmitted);
-      return false;
-    }
-  }
-  identity_.incarnation = std::exchange(next_incarnation_, 0);
-  apply_queue_.clear();
-  for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
-  reads_.clear();
-  const Status built = BuildReplica(now);
-  if (!built.ok()) {
-    Fail(built);
-    return false;
-  }
-  SaveIdentity();
-  return true;
-}
-
 bool Shard::serves_local() const {
-  const auto info = engine_->Info(options_.group);
+  const auto info = engine_->Info(store_group_);
   return info.ok() && !info->installing && replica_->applied() >= info->mixed_until;
 }
 
-uint64_t Shard::MissingBytes() const {
-  const uint64_t entries = replica_->commit_heard() - replica_->commit();
+uint64_t Shard::MissingBytes(Instance end) const {
+  const Instance last = std::min(replica_->commit_heard(), end - 1);
+  const uint64_t entries = last > replica_->commit() ? last - replica_->commit() : 0;
   return entries == 0
              ? 0
              : entries * (appended_bytes_ / std::max<uint64_t>(1, appended_entries_) + kPageSize);
@@ -420,7 +398,9 @@ uint64_t Shard::MissingBytes() const {
 bool Shard::TakesIn(Instance instance, const paxos::Body& body) {
   const uint64_t bytes = PayloadOf(body);
   if (bytes == 0 || accepted_.contains(instance)) return true;
-  if (!engine_->TakesPayload(tokens_->waiting_bytes() + bytes)) {
+  // Nothing is applied before what is missing: to it, and to an install in its place, the room goes
+  // first, or neither would ever end.
+  if (!engine_->TakesPayload(tokens_->waiting_bytes() + MissingBytes(instance) + bytes)) {
     HYDRA_PROBE("space: an entry is not taken in");
     return false;
   }
@@ -447,9 +427,22 @@ void Shard::LeaveOutWhatDoesNotFit(paxos::CatchUpReply* reply) {
 }
 
 void Shard::Tick(Nanos now) {
-  touched_ = true;
   now_ = std::max(now_, now);
   replica_->Tick(now);
+  // Most groups of a node are idle: what waits for something else than input is looked at all the
+  // same, though not in every tick.
+  const bool waits = ready_at_ != 0 && !ready_;
+  // (What a replica has yet to say of its own is only that which came of inputs.)
+  if (replica_->has_output() || waits || !reads_.empty() || !repair_->blocks.empty() ||
+      install_->queued != InstallWork::Step::kIdle || now >= looked_ + kIdleLook) {
+    looked_ = now;
+    touched_ = true;
+  }
+  if (!repair_->blocks.empty()) Repair(now);
+  // From here on the log says it, and not only this replica.
+  if (IsSole() && ready() && !replica_->changing_members()) {
+    ChangeMembers(replica_->config().members(), now).IgnoreError();
+  }
   // A master whose store fills up unforeseen could not apply what the others have stored.
   if (!ready() || append_queue_.empty()) return;
   const uint64_t bytes = PayloadOf(append_queue_.front().body);
@@ -506,7 +499,10 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     moved = moved || !core_.empty();
     tokens_->RemoveWaiting(std::exchange(taken_in_, 0));
     for (paxos::Append& append : core_.appends) NoteAppend(std::move(append));
-    for (paxos::Chosen& chosen : core_.chosen) apply_queue_.push_back(std::move(chosen));
+    for (paxos::Chosen& chosen : core_.chosen) {
+      NoteChosen(chosen.instance, now);
+      apply_queue_.push_back(std::move(chosen));
+    }
     for (paxos::Message& message : core_.messages) out_.messages.push_back(std::move(message));
     for (paxos::ServeCatchUp& serve : core_.catch_ups) {
       catch_ups_[serve.to.node] = std::move(serve);
@@ -529,16 +525,21 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     moved = DrainAppends() || moved;
     InstallStep(now);
     moved = DrainApplies(now) || moved;
-    moved = BeReborn(now) || moved;
+    moved = BeReborn(now) || BeSole(now) || moved;
     BecomeReadyIfApplied(now);
     ServeReads(now);
   }
   ServeCatchUps();
-  if (!failed_.ok()) out_.messages.clear();  // a failed node says nothing
+  if (!failed_.ok()) {  // a failed node says nothing
+    out_.messages.clear();
+    out_.blocks.clear();
+  }
   for (paxos::Message& message : out_.messages) out->messages.push_back(std::move(message));
+  for (BlockMessage& message : out_.blocks) out->blocks.push_back(std::move(message));
   for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
   for (ShardRead& read : out_.reads) out->reads.push_back(std::move(read));
   out_.messages.clear();
+  out_.blocks.clear();
   out_.replies.clear();
   out_.reads.clear();
 }

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "blockstore/engine.h"
+#include "daemon/block_message.h"
 #include "daemon/group_state.h"
 #include "daemon/operation.h"
 #include "daemon/range_locks.h"
@@ -44,6 +45,7 @@ struct ShardRequest {
   // Reads. context.epoch counts for them too, unless it is 0: then nothing was checked.
   Lba lba = 0;
   uint64_t count = 0;
+  bool map_only = false;  // how the blocks are mapped, and nothing of their data
 };
 
 enum class ShardAnswer : uint8_t {
@@ -52,7 +54,7 @@ enum class ShardAnswer : uint8_t {
   kBusy,            // certainly not executed; try again shortly
   kUnknown,         // proposed, and mastership lost: it may still happen. Repeat it
   kStale,           // a newer write than `seen` stands: take a new `seen` if still wanted
-  kSessionExpired,  // and never executed
+  kSessionExpired,  // this copy is never executed
   kForgotten,       // the client said it has the outcome
   kCancelled,
   kFenced,
@@ -68,8 +70,11 @@ struct ShardReply {
   NodeId master = 0;
   Outcome outcome;
   Instance commit = 0;  // known at the time of the answer: a good `seen`
-  Nanos begun = 0;      // when it was proposed, or read from the disk; 0: neither
-  std::optional<ReadResult> data;
+  // When it was proposed, or allowed to be read; chosen; applied, or read. 0: it was not.
+  Nanos begun = 0;
+  Nanos chosen = 0;
+  Nanos ended = 0;
+  std::optional<ReadResult> data;  // without the blocks' bytes if only the map was asked for
 };
 
 // Work for the read pool; bring it back with ReadDone.
@@ -82,8 +87,26 @@ struct ShardRead {
 
 struct ShardOutput {
   std::vector<paxos::Message> messages;
+  std::vector<BlockMessage> blocks;
   std::vector<ShardReply> replies;
   std::vector<ShardRead> reads;
+};
+
+// Rotten blocks of a replica since it started, or of all replicas of a node.
+struct RepairStats {
+  uint64_t found = 0;
+  uint64_t repaired = 0;  // of a node alone: its engine knows which copies took effect
+  uint64_t given_up = 0;  // no peer had a good copy, or this disk no room for it
+  uint64_t reads = 0;     // of clients, answered with a peer's copy
+  uint64_t under_way = 0;
+
+  RepairStats& operator+=(const RepairStats& other) {
+    found += other.found;
+    given_up += other.given_up;
+    reads += other.reads;
+    under_way += other.under_way;
+    return *this;
+  }
 };
 
 // Hands out the engine's tokens and remembers whose they are, and counts the payload that the
@@ -99,6 +122,10 @@ class TokenTable {
     return last_;
   }
   void Cancel(uint64_t token) { owners_.erase(token); }
+  // A replica is gone, and a later one of the same group must not take its records for its own.
+  void CancelAll(GroupId group) {
+    std::erase_if(owners_, [group](const auto& owner) { return owner.second.group == group; });
+  }
   std::optional<Owner> Take(uint64_t token) {
     const auto found = owners_.find(token);
     if (found == owners_.end()) return std::nullopt;
@@ -141,6 +168,9 @@ struct ReplicaIdentity {
   uint32_t incarnation = 1;
   Nanos lease = 0;
   std::vector<paxos::Member> first_members;
+  // Made the only voter by force, in the place of the configuration of this instance: the majority
+  // is lost. A later configuration of the log ends it.
+  std::optional<Instance> sole_at = {};
 
   std::string Encode() const;
   static Result<ReplicaIdentity> Decode(std::span<const uint8_t> bytes);
@@ -156,6 +186,10 @@ class Shard {
  public:
   struct Options {
     GroupId group = 0;
+    // What the engine calls it, if not the same: it never takes an id again, and a replica may come
+    // back to a node that dropped an earlier one of its group.
+    std::optional<GroupId> store_group = {};
+    uint64_t life = 0;  // of the replicas that a process made; so reads of others are told apart
     NodeId node = 0;
     Nanos lease = 0;
     paxos::ReplicaOptions replica;  // group, self and seed are filled in
@@ -178,11 +212,17 @@ class Shard {
   // --- Inputs. ----------------------------------------------------------------------------------
   void Tick(Nanos now);
   void Step(paxos::Message message, Nanos now);
+  void OnBlockMessage(BlockMessage message, Nanos now);
+  // Something of this group was found rotten (Engine::TakeDamage, scrub).
+  void OnDamage(const Damage& damage, Nanos now);
   void OnNotice(NodeId from, const paxos::Notice& notice, Nanos now);
   void Submit(ShardRequest request, Nanos now);
   void Completed(uint64_t local_token, Nanos now);
   void ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now);
   Status ChangeMembers(const std::vector<paxos::Member>& members, Nanos now);
+  // For when the majority is lost for good: this replica alone decides from now on, from what it
+  // has. Whatever it has accepted counts as chosen; what only the others had is lost.
+  Status ForceSole(Nanos now);
   void Pump(Nanos now, ShardOutput* out);
   // Answers everything that waits here; nothing may be called afterwards.
   void Abandon(Nanos now, ShardOutput* out);
@@ -194,14 +234,18 @@ class Shard {
   }
   const paxos::Replica& replica() const { return *replica_; }
   const GroupState& state() const { return state_; }
+  GroupId store_group() const { return store_group_; }
   const ReplicaIdentity& identity() const { return identity_; }
   // What a restart would find of identity().lease. A new replica has said nothing that a lease
   // could bind before its identity is durable, so it sets no limit.
   Nanos durable_lease() const { return durable_lease_; }
   bool ready() const { return ready_ && replica_->serving(); }  // serves mutations
   bool serves_local() const;
-  // What this replica has to fetch, by the size of the entries that it has seen.
-  uint64_t MissingBytes() const;
+  bool sole() const { return forced_ || IsSole(); }  // decides alone, by force, or is about to
+  // What this replica has to fetch of what lies before `end`, by the size of the entries that it
+  // has seen.
+  uint64_t MissingBytes(Instance end = kMaxInstance) const;
+  const RepairStats& repairs() const;
   const Status& failed() const { return failed_; }  // not OK: this node must go silent
   std::string SavedState() const { return state_.Encode(); }
 
@@ -209,12 +253,16 @@ class Shard {
   // Tokens that are not the core's, which count from 1.
   static constexpr uint64_t kLocalIdentity = 0;
   static constexpr uint64_t kLocalInstall = 1ull << 62;
+  static constexpr uint64_t kLocalRepair = 1ull << 63;  // and the repair's number
+  // Tickets of reads begin with the life of the replica that planned them.
+  static constexpr unsigned kLifeShift = 40;
 
   struct Proposed {  // one operation of an entry of ours
     uint64_t request = 0;
     RangeLocks::Ticket lock = 0;
     uint64_t bytes = 0;  // of payload, charged
     Nanos at = 0;        // when it was proposed
+    Nanos chosen = 0;    // ... and chosen
   };
   struct Waiting {
     ShardRequest request;
@@ -230,6 +278,7 @@ class Shard {
   struct Reading {
     ShardRequest request;
     Nanos since = 0;
+    unsigned again = 0;  // times that it began anew, because its blocks changed while it waited
   };
 
   // shard.cc
@@ -240,9 +289,15 @@ class Shard {
   bool SubmitAppend(const paxos::Append& append);
   void NoteAppend(paxos::Append append);
   bool DrainApplies(Nanos now);
+  void NoteChosen(Instance instance, Nanos now);
   bool ApplyOne(const paxos::Chosen& chosen, Nanos now);
   void OnConfigApplied();
   bool BeReborn(Nanos now);
+  bool BeSole(Nanos now);
+  bool Rebuild(Nanos now);
+  bool IsSole() const {
+    return identity_.sole_at && state_.config().instance() <= *identity_.sole_at;
+  }
   void SaveIdentity();
   void Fail(const Status& status);
 
@@ -280,6 +335,7 @@ class Shard {
   void Merge(const Buffer& blocks, ShardRequest* request) const;
   bool Decide(const ShardRequest& request, ShardAnswer* refusal, Outcome* repeat);
   bool SeenAllows(const ShardRequest& request);
+  void RefuseAsStale(const ShardRequest& request, Nanos now);
   Status CheckSpace(uint64_t bytes, Nanos now);
   bool RefuseForSpace(const ShardRequest& request, Nanos now);
   void GiveWay(uint64_t bytes, Nanos now);
@@ -289,11 +345,34 @@ class Shard {
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);
   void Answer(const ShardRequest& request, ShardAnswer answer, Status status = Status::Ok());
   void AnswerId(uint64_t id, ShardAnswer answer, Outcome outcome);
-  void StartRead(ShardRequest request);
   size_t BytesOf(uint64_t blocks) const { return blocks * block_pages_ * kPageSize; }
+
+  // shard_read.cc
+  void StartRead(ShardRequest request, unsigned again = 0);
+  void ReadFinished(uint64_t ticket, Result<ReadResult> result, Nanos now);
+  void AnswerMap(const ShardRequest& request);
   void ServeReads(Nanos now);
 
+  // shard_repair.cc (its work is in shard_repair.h)
+  struct RepairWork;
+  bool NoteRotten(const Damage& damage);
+  void VerifyBlocksOf(Instance instance);
+  bool TakeRead(uint64_t ticket, const Result<ReadResult>& result, DamagedRead* damaged, Nanos now);
+  void Repair(Nanos now);
+  void BeginRound(const std::pair<Lba, Version>& key, Nanos now);
+  void AskNext(const std::pair<Lba, Version>& key, Nanos now);
+  void WriteGoodCopy(const std::pair<Lba, Version>& key, Nanos now);
+  void RepairDone(uint64_t local_token, Nanos now);
+  void GiveToReads(const std::pair<Lba, Version>& key, const BufferSlice& good, Nanos now);
+  void FailReads(const std::pair<Lba, Version>& key, Nanos now);
+  void ReadAgain(const std::pair<Lba, Version>& key, Nanos now);
+  void ServeBlock(const BlockMessage& asked);
+  void AnswerBlock(uint64_t ticket, const Result<ReadResult>& read);
+  void SearchLog(BlockMessage answer);
+  bool LogSearched(uint64_t ticket, std::unique_ptr<ReadJob>* job);
+
   Options options_;
+  const GroupId store_group_;
   Engine* engine_;
   paxos::LeaseTable* leases_;
   TokenTable* tokens_;
@@ -306,10 +385,12 @@ class Shard {
   Status failed_;
   uint32_t block_pages_ = 1;
   uint32_t next_incarnation_ = 0;  // that this replica is about to become; 0: none
+  bool forced_ = false;            // about to be the only voter
   ShardOutput out_;
   paxos::Output core_;
   Nanos now_ = 0;
   bool touched_ = true;  // something came in since the last Pump
+  Nanos looked_ = 0;     // when a tick last had it pumped
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
@@ -340,8 +421,15 @@ class Shard {
   Nanos time_told_ = 0;
   RangeLocks locks_;
   WriteOrder order_;
-  uint64_t next_ticket_ = 1;
+  uint64_t next_ticket_;
   std::map<uint64_t, Waiting> waiting_;  // by lock ticket
+  // Refused as older than a write that is under way, when that one is applied: not before can
+  // whoever asks again have seen it.
+  struct Overtaken {
+    uint64_t request = 0;
+    Instance by = 0;
+  };
+  std::vector<Overtaken> overtaken_;
 
   // Reads.
   std::map<uint64_t, ReadWait> reads_;      // by request id
@@ -360,6 +448,8 @@ class Shard {
   // Install.
   struct InstallWork;
   std::unique_ptr<InstallWork> install_;
+
+  std::unique_ptr<RepairWork> repair_;
 };
 
 }  // namespace hydra

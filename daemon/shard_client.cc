@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients ask of a shard: mutations, decided by the master before it proposes them, and reads.
+// What clients ask of a shard: mutations, decided by the master before it proposes them.
 #include <algorithm>
 #include <cstring>
 
@@ -41,6 +41,8 @@ void Shard::AnswerAndSettle(const Proposed& operation, ShardAnswer answer, Outco
   leases_->Settle(operation.bytes);
   AnswerId(operation.request, answer, std::move(outcome));
   out_.replies.back().begun = operation.at;
+  out_.replies.back().chosen = operation.chosen;
+  out_.replies.back().ended = operation.chosen == 0 ? 0 : now_;
 }
 
 // --- Mastership ---------------------------------------------------------------------------------
@@ -79,6 +81,10 @@ void Shard::LoseMastership() {
   locks_.Clear();
   for (const auto& [ticket, waiting] : waiting_) Answer(waiting.request, ShardAnswer::kNotMaster);
   waiting_.clear();
+  for (const Overtaken& refused : overtaken_) {
+    AnswerId(refused.request, ShardAnswer::kNotMaster, {});
+  }
+  overtaken_.clear();
   resolving_.clear();
   order_.Clear();
 }
@@ -103,6 +109,9 @@ void Shard::Abandon(Nanos now, ShardOutput* out) {
   for (const auto& [id, read] : reads_) Answer(read.request, ShardAnswer::kNotMaster);
   for (const auto& [ticket, read] : reading_) Answer(read.request, ShardAnswer::kNotMaster);
   for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
+  // Nobody will carry them out, and each keeps segments from being freed.
+  for (ShardRead& read : out_.reads) engine_->DropRead(std::move(read.job));
+  out_ = {};
 }
 
 // --- Mutations ----------------------------------------------------------------------------------
@@ -232,7 +241,7 @@ bool Shard::SeenAllows(const ShardRequest& request) {
           Version newest = 0;
           *known = true;
           for (Lba block = first; block < first + n && *known; ++block) {
-            newest = std::max(newest, engine_->NewestVersion(options_.group, block, seen, known));
+            newest = std::max(newest, engine_->NewestVersion(store_group_, block, seen, known));
           }
           return newest;
         });
@@ -240,6 +249,19 @@ bool Shard::SeenAllows(const ShardRequest& request) {
     allowed = allowed && verdict == SeenVerdict::kAllowed;
   });
   return allowed;
+}
+
+void Shard::RefuseAsStale(const ShardRequest& request, Nanos now) {
+  // What is being built has no instance yet.
+  if (!building_.empty() && !FlushBuilder(now)) return Answer(request, ShardAnswer::kBusy);
+  Instance by = 0;
+  ForEachRange(request.op, block_pages_,
+               [&](Lba lba, uint64_t count) { by = std::max(by, order_.Newest(lba, count)); });
+  if (by == 0 || overtaken_.size() >= options_.max_waiting) {
+    return Answer(request, ShardAnswer::kStale);
+  }
+  HYDRA_PROBE("seen: refused when what overtook it is applied");
+  overtaken_.push_back({request.id, by});
 }
 
 // What a majority cannot store must not be proposed: it would stand in the way of everything behind
@@ -335,7 +357,7 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   }
   if (!SeenAllows(request)) {
     HYDRA_PROBE("seen: a write older than what it overwrites is refused");
-    return Answer(request, ShardAnswer::kStale);
+    return RefuseAsStale(request, now);
   }
   Join(std::move(request), 0, now);
 }
@@ -360,7 +382,7 @@ void Shard::Resolve(uint64_t ticket, Nanos now) {
   }
   if (order_.HasUnapplied(lba, count)) return;
   waiting.reading = true;
-  auto job = engine_->PlanRead(options_.group, lba, count);
+  auto job = engine_->PlanRead(store_group_, lba, count);
   if (!job.ok()) {
     Answer(waiting.request, ShardAnswer::kInvalid, job.status());
     waiting_.erase(found);
@@ -507,73 +529,6 @@ bool Shard::FlushBuilder(Nanos now) {
 
 void Shard::ReleaseLock(RangeLocks::Ticket ticket, Nanos now) {
   for (const RangeLocks::Ticket granted : locks_.Release(ticket)) Resolve(granted, now);
-}
-
-// --- Reads --------------------------------------------------------------------------------------
-
-void Shard::StartRead(ShardRequest request) {
-  if (request.context.epoch != 0 && request.context.epoch < state_.sessions().fence()) {
-    HYDRA_PROBE("fence: a read checked under an older epoch is refused");
-    return Answer(request, ShardAnswer::kFenced);
-  }
-  auto job = engine_->PlanRead(options_.group, request.lba, request.count);
-  if (!job.ok()) return Answer(request, ShardAnswer::kInvalid, job.status());
-  const uint64_t ticket = next_ticket_++;
-  const size_t bytes = BytesOf(request.count);
-  reading_[ticket] = {std::move(request), now_};
-  out_.reads.push_back({options_.group, ticket, std::move(*job), bytes});
-}
-
-void Shard::ServeReads(Nanos now) {
-  for (auto it = reads_.begin(); it != reads_.end();) {
-    if (!it->second.answered || replica_->applied() < it->second.after || !serves_local()) {
-      ++it;
-      continue;
-    }
-    StartRead(std::move(it->second.request));
-    it = reads_.erase(it);
-  }
-  // Compares whose blocks may have been applied by now.
-  std::vector<uint64_t> tickets;
-  for (const auto& [ticket, waiting] : waiting_) {
-    if (!waiting.reading) tickets.push_back(ticket);
-  }
-  for (const uint64_t ticket : tickets) Resolve(ticket, now);
-}
-
-void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
-  touched_ = true;
-  now_ = std::max(now_, now);
-  if (ServeDone(ticket, &job, now)) return;
-  auto result = engine_->FinishRead(std::move(job));
-  const auto resolving = resolving_.find(ticket);
-  if (resolving != resolving_.end()) {
-    const uint64_t lock = resolving->second;
-    resolving_.erase(resolving);
-    const auto found = waiting_.find(lock);
-    if (found == waiting_.end()) return;
-    ShardRequest request = std::move(found->second.request);
-    waiting_.erase(found);
-    if (!result.ok()) {
-      Answer(request, ShardAnswer::kDamaged, result.status());
-    } else if (!ready()) {
-      Answer(request, ShardAnswer::kNotMaster);
-    } else if (!SeenAllows(request)) {
-      Answer(request, ShardAnswer::kStale);
-    } else {
-      Resolved(std::move(request), *result, now);
-    }
-    ReleaseLock(lock, now);
-    return;
-  }
-  const auto found = reading_.find(ticket);
-  if (found == reading_.end()) return;
-  const auto [request, since] = std::move(found->second);
-  reading_.erase(found);
-  if (!result.ok()) return Answer(request, ShardAnswer::kDamaged, result.status());
-  Answer(request, ShardAnswer::kDone);
-  out_.replies.back().data = std::move(*result);
-  out_.replies.back().begun = since;
 }
 
 }  // namespace hydra

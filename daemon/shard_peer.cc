@@ -7,6 +7,7 @@
 #include "base/coding.h"
 #include "base/logging.h"
 #include "base/probe.h"
+#include "base/sabotage.h"
 #include "blockstore/payload.h"
 #include "daemon/shard.h"
 #include "daemon/shard_install.h"
@@ -73,7 +74,7 @@ void Shard::ServeCatchUps() {
 
 // False: later.
 bool Shard::Serve(const paxos::ServeCatchUp& serve) {
-  const auto info = engine_->Info(options_.group);
+  const auto info = engine_->Info(store_group_);
   if (!info.ok() || info->installing) return true;
   const Instance from = serve.request.from;
   // Entries are applied as soon as they are queued, but what the log says of an instance that is
@@ -88,7 +89,7 @@ bool Shard::Serve(const paxos::ServeCatchUp& serve) {
     return false;
   }
   LogReadRequest request;
-  request.group = options_.group;
+  request.group = store_group_;
   request.from = from;
   request.to = to;
   request.max_bytes = options_.catch_up_bytes;
@@ -137,7 +138,7 @@ void Shard::AnswerCatchUp(const paxos::ServeCatchUp& serve, Instance truncated,
 
 void Shard::Serve(const paxos::ServeBody& serve, Nanos now) {
   LogReadRequest request;
-  request.group = options_.group;
+  request.group = store_group_;
   request.from = serve.request.instance;
   request.to = serve.request.instance;
   auto job = engine_->PlanLogRead(std::move(request));
@@ -184,7 +185,18 @@ bool Shard::ServeDone(uint64_t ticket, std::unique_ptr<ReadJob>* job, Nanos now)
   if (again != catch_ups_.end() && again->second.request.from == serve.request.from) {
     catch_ups_.erase(again);
   }
-  AnswerCatchUp(serve, serving.truncated, std::move(read));
+  Instance truncated = serving.truncated;
+  const Instance from = serve.request.from;
+  if (read.empty()) {
+    // Its payload is rotten here, and this may be the only peer that is asked. Its blocks, which
+    // are mended where they still count, lead past it.
+    const auto first = engine_->LogEntries(store_group_, from, from);
+    if (!first.empty() && first[0].faulty && !HYDRA_SABOTAGE(kLogOutlivesSegment)) {
+      HYDRA_PROBE("catch-up: an entry that is rotten here is left to an install");
+      truncated = std::max(truncated, from);
+    }
+  }
+  AnswerCatchUp(serve, truncated, std::move(read));
   return true;
 }
 
@@ -192,7 +204,7 @@ bool Shard::ServeDone(uint64_t ticket, std::unique_ptr<ReadJob>* job, Nanos now)
 
 void Shard::Serve(const paxos::ServeInstall& serve) {
   ImageRequest request;
-  request.group = options_.group;
+  request.group = store_group_;
   request.base = LastVersionOf(serve.request.base);
   request.max_pages = static_cast<uint32_t>(
       std::max<size_t>(block_pages_, options_.install_chunk_bytes / kPageSize));
@@ -235,7 +247,7 @@ void Shard::Serve(const paxos::ServeInstall& serve) {
 
 void Shard::TakePiece(const paxos::InstallChunk& chunk) {
   install_->body = std::static_pointer_cast<const InstallBody>(chunk.body);
-  const auto info = engine_->Info(options_.group);
+  const auto info = engine_->Info(store_group_);
   HYDRA_CHECK(info.ok() && install_->body != nullptr);  // Step saw to it
   const bool fresh = !info->installing || info->install.restart || chunk.cursor.empty() ||
                      info->install.mode != install_->body->piece.chunk.mode;
@@ -254,13 +266,13 @@ void Shard::InstallStep(Nanos now) {
   switch (work.queued) {
     case Step::kIdle: return;
     case Step::kBegin:
-      status = engine_->InstallBegin(options_.group, piece.chunk.mode, piece.chunk.as_of, token);
+      status = engine_->InstallBegin(store_group_, piece.chunk.mode, piece.chunk.as_of, token);
       break;
     case Step::kChunk:
-      status = engine_->InstallChunk(options_.group, piece.chunk, piece.payload, token);
+      status = engine_->InstallChunk(store_group_, piece.chunk, piece.payload, token);
       break;
     case Step::kFinish:
-      status = engine_->InstallFinish(options_.group, work.state_at, work.state, token);
+      status = engine_->InstallFinish(store_group_, work.state_at, work.state, token);
       break;
   }
   if (status.ok()) {
@@ -287,7 +299,7 @@ void Shard::InstallStepDone(Nanos now) {
     work.queued = Step::kChunk;
     return;
   }
-  const auto info = engine_->Info(options_.group);
+  const auto info = engine_->Info(store_group_);
   HYDRA_CHECK(info.ok());
   if (done == Step::kChunk) {
     const ImagePiece& piece = work.body->piece;
