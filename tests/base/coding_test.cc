@@ -136,6 +136,21 @@ TEST(Decoder, AfterTheFirstFailureEverythingFails) {
   EXPECT_EQ(in.position(), 0u);
 }
 
+TEST(Decoder, LengthPrefixedStaysInside) {
+  std::string bytes;
+  PutLengthPrefixed(&bytes, "");
+  PutLengthPrefixed(&bytes, "text");
+  PutVarint64(&bytes, std::numeric_limits<uint64_t>::max());
+  Decoder in(AsBytes(bytes));
+  std::string text = "old";
+  EXPECT_TRUE(in.LengthPrefixed(&text));
+  EXPECT_EQ(text, "");
+  EXPECT_TRUE(in.LengthPrefixed(&text));
+  EXPECT_EQ(text, "text");
+  EXPECT_FALSE(in.LengthPrefixed(&text));
+  EXPECT_EQ(text, "text");
+}
+
 TEST(Decoder, BytesIsAViewThatStaysInside) {
   const std::vector<uint8_t> bytes{1, 2, 3, 4};
   Decoder in(bytes);

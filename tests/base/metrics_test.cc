@@ -41,6 +41,27 @@ TEST(Metrics, SnapshotsShowEverythingInOrder) {
   EXPECT_EQ(families[2].series[0].gauge, -5);
 }
 
+TEST(Metrics, CollectorsAddWhatIsThereNow) {
+  MetricsRegistry registry;
+  registry.GetGauge("queue_bytes", "waiting")->Set(1);
+  std::vector<std::string> present = {"a", "b"};
+  const size_t number = registry.AddCollector([&](std::vector<MetricFamilySnapshot>* families) {
+    MetricFamilySnapshot family{"session_commands", "help", MetricType::kCounter, {}};
+    for (const std::string& name : present) {
+      family.series.push_back({{{"session", name}}, 7, 0, {}});
+    }
+    families->push_back(std::move(family));
+  });
+  EXPECT_EQ(registry.Snapshot().at(1).series.size(), 2u);
+  present.pop_back();
+  const auto families = registry.Snapshot();
+  ASSERT_EQ(families.size(), 2u);
+  ASSERT_EQ(families[1].series.size(), 1u);
+  EXPECT_EQ(families[1].series[0].labels, (MetricLabels{{"session", "a"}}));
+  registry.RemoveCollector(number);
+  EXPECT_EQ(registry.Snapshot().size(), 1u);
+}
+
 TEST(MetricsDeathTest, OneNameHasOneTypeAndOneSetOfBuckets) {
   MetricsRegistry registry;
   registry.GetCounter("x", "h");

@@ -6,16 +6,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "base/buffer.h"
 #include "base/logging.h"
+#include "tests/base/sim_disk_fixture.h"
 
 namespace hydra {
 namespace {
@@ -28,12 +31,6 @@ OpenOptions Create() {
 
 IoSlice Slice(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
-Status WriteText(File* file, uint64_t offset, std::string_view text,
-                 Durability durability = Durability::kBuffered) {
-  const IoSlice slice = Slice(text);
-  return file->PWriteV(offset, {&slice, 1}, durability);
 }
 
 std::string ReadText(File* file, uint64_t offset, size_t length) {
@@ -102,6 +99,25 @@ TEST_F(PosixFiles, ReadsThatMayNotWaitSucceedOrSayBusy) {
   }
   EXPECT_FALSE(NoWaitReads::on());
   EXPECT_EQ(ReadText(file.get(), 0, 4), "abcd");
+}
+
+TEST_F(PosixFiles, BringIntoMemoryWhatWillBeRead) {
+  auto file = Make("f");
+  const std::string contents(256u << 10, 'x');
+  ASSERT_TRUE(file->PWriteV(0, std::vector<IoSlice>{Slice(contents)}, Durability::kDsync).ok());
+  const auto in_memory = [&] {
+    const NoWaitReads no_wait;
+    std::vector<uint8_t> bytes(kPageSize);
+    return file->PRead(contents.size() - kPageSize, bytes).ok();
+  };
+  if (!in_memory()) GTEST_SKIP() << "a file system that cannot tell";
+  file->DropCache();
+  if (in_memory()) GTEST_SKIP() << "a file system that is memory";
+  file->WillRead(0, contents.size());
+  for (int i = 0; i < 5'000 && !in_memory(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(in_memory());
 }
 
 TEST_F(PosixFiles, WriteMoreSlicesThanTheKernelTakesAtOnce) {

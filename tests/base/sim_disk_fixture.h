@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short words for tests about SimDisk.
+// Short words for tests about SimDisk and other files.
 #pragma once
 
 #include <map>

@@ -55,6 +55,56 @@ TEST_F(EngineTest, AWaitingZeroHidesTheDataBelowIt) {
   EXPECT_EQ(store_->Read(1, 7, 1)->blocks[0].kind, BlockKind::kUnmapped);
 }
 
+TEST_F(EngineTest, TheMapKnowsWhatIsApplied) {
+  const auto kinds = [&] {
+    std::string text;
+    const auto map = store_->ReadMap(1, 6, 5);
+    for (const BlockKind kind : *map) {
+      text += kind == BlockKind::kData ? 'd' : '.';
+    }
+    return text;
+  };
+  EXPECT_EQ(kinds(), ".....");
+  ASSERT_OK(store_.Write(1, 7, 2));
+  EXPECT_EQ(kinds(), ".....") << "accepted is not applied";
+  ASSERT_OK(store_->Apply(1, 1, kFirstBallot));
+  store_.model().Applied(1, 1);
+  EXPECT_EQ(kinds(), ".dd..") << "before it is durable";
+  ASSERT_OK(store_.Flush());
+  EXPECT_EQ(kinds(), ".dd..");
+  ASSERT_OK(store_.Zero(1, 7));
+  ASSERT_OK(store_->Apply(1, 2, kFirstBallot));
+  store_.model().Applied(1, 2);
+  EXPECT_EQ(kinds(), "..d..") << "a waiting zero";
+  ASSERT_OK(store_.Flush());
+  ASSERT_OK(store_.Checkpoint());
+  EXPECT_EQ(kinds(), "..d..");
+  EXPECT_CODE(store_->ReadMap(1, 0, 0).status(), Code::kInvalidArgument);
+  EXPECT_CODE(store_->ReadMap(1, 0, kExtentPages + 1).status(), Code::kInvalidArgument);
+  EXPECT_CODE(store_->ReadMap(9, 0, 1).status(), Code::kNotFound);
+}
+
+// One of the blocks is looked up in LevelDB, where a checkpoint has put the new one meanwhile.
+TEST_F(EngineTest, AReadSeesAllOrNothingOfAWriteThatIsCheckpointedBeforeItRuns) {
+  WriteAndApply(7, 2);
+  ASSERT_OK(store_.Checkpoint());
+  for (const Lba in_overlay : {Lba{7}, Lba{8}}) {
+    WriteAndApply(in_overlay);
+    auto read = store_->PlanRead(1, 7, 2);
+    ASSERT_OK(read.status());
+    auto dropped = store_->PlanRead(1, 7, 2);
+    ASSERT_OK(dropped.status());
+    const GroupModel before = store_.model().group(1);
+    WriteAndApply(7, 2);
+    ASSERT_OK(store_.Checkpoint());
+    (*read)->Run();
+    const auto result = store_->FinishRead(std::move(*read));
+    ASSERT_OK(result.status());
+    EXPECT_EQ(StoreModel::CompareRead(before, 7, *result), "");
+    store_->DropRead(std::move(*dropped));
+  }
+}
+
 TEST_F(EngineTest, ACheckpointCoversOnlyWhatIsDurableHere) {
   WriteAndApply(1);
   ASSERT_OK(store_.RunJobs());

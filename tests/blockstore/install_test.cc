@@ -125,6 +125,33 @@ TEST_F(InstallTest, AReplicaThatLacksAVersionAsksForItsPayload) {
   EXPECT_FALSE(Info().install.dirty);
 }
 
+// The first source had deleted it since, so it was not sent; the second, which is behind that,
+// takes it for granted.
+TEST_F(InstallTest, ABlockThatAnEarlierSourceHadDeletedIsNotMissedByASecondInstall) {
+  AtSource({WriteOp(0, 8)});
+  Store third(Store::Options{});
+  third.MustStart();
+  ASSERT_OK(Follow(&source_, &third, 1, 1));
+  ASSERT_OK(source_.Propose(1, {WriteOp(100, 1)}));
+  ASSERT_OK(source_.Settle());
+  ASSERT_OK(Follow(&source_, &third, 1, 2));
+  ASSERT_OK(third.Checkpoint());
+  ASSERT_OK(source_.Propose(1, {UnmapOp(3, 1)}));
+  ASSERT_OK(source_.Settle());
+  ASSERT_OK(Driver().Run());
+  ASSERT_EQ(Info().applied, 1u);
+  ASSERT_EQ(Info().mixed_until, 3u);
+  InstallDriver second(&third, &target_, 1, {});
+  ASSERT_OK(second.Run());
+  EXPECT_EQ(second.counts().same, 8u);
+  EXPECT_EQ(Info().applied, 2u);
+  EXPECT_EQ(Info().mixed_until, 3u) << "it serves nobody yet";
+  ASSERT_OK(Follow(&source_, &target_, 1, 3));
+  EXPECT_EQ(Info().mixed_until, 0u);
+  ExpectEqualReplicas();
+  EXPECT_EQ(third.Problems(), "");
+}
+
 TEST_F(InstallTest, RowsNewerThanTheInstanceAreNotUndoneByReplay) {
   AtSource({WriteOp(0, 8), WriteOp(300, 2)});
   for (int i = 0; i < 4; ++i) {  // instances 2 to 5, not checkpointed: newer than `as_of`

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The public API: completion tokens, administration, sizes, lifetimes.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -13,6 +17,7 @@
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
@@ -116,6 +121,37 @@ TEST_F(ApiTest, ABlockingCallInAHandlerFailsInsteadOfHanging) {
   EXPECT_CODE(inner.get_future().get(), Code::kFailedPrecondition);
 }
 
+TEST_F(ApiTest, EverythingHappensOnTheContextThatIsGiven) {
+  Made("v");
+  asio::io_context context;
+  auto work = asio::make_work_guard(context);
+  std::thread runner([&] { context.run(); });
+  {
+    ClusterOptions options = Quick();
+    options.context = &context;
+    auto cluster = Cluster::Connect(nodes_.addresses(), options);
+    ASSERT_OK(cluster.status());
+    auto volume = Volume::AsyncOpen(*cluster, "v", asio::use_future).get();
+    ASSERT_OK(volume.status());
+    EXPECT_NE(volume->id(), 0u);
+    EXPECT_CODE(Volume::AsyncOpen(*cluster, "w", asio::use_future).get().status(), Code::kNotFound);
+    const std::vector<uint8_t> data(4096, 7);
+    EXPECT_OK(volume->Write(0, data));
+    std::promise<std::pair<std::thread::id, Status>> inner;
+    std::vector<uint8_t> got(4096);
+    volume->AsyncRead(0, got, [&](const Status& read) {
+      EXPECT_OK(read);
+      inner.set_value({std::this_thread::get_id(), volume->Write(0, data)});
+    });
+    const auto [thread, blocking] = inner.get_future().get();
+    EXPECT_EQ(thread, runner.get_id());
+    EXPECT_CODE(blocking, Code::kFailedPrecondition);
+    EXPECT_EQ(got, data);
+  }
+  work.reset();
+  runner.join();  // the handles left nothing to do behind
+}
+
 TEST_F(ApiTest, OperationsEndWhenTheLastHandleGoes) {
   auto volume = std::make_unique<Volume>(Made("v"));
   nodes_.SetFaults([](uint32_t, const rpc::Request& request) {
@@ -182,13 +218,146 @@ TEST_F(ApiTest, AChangeWhoseAnswerWasLostIsNoError) {
   EXPECT_OK(cluster_.DeleteVolume("a"));
 }
 
+TEST_F(ApiTest, TheMapTellsDataFromHolesAcrossShards) {
+  Volume volume = Made("v");
+  const std::vector<uint8_t> data(3 * kMiB, 7);
+  EXPECT_OK(volume.Write(kMiB - 8192, data));
+  EXPECT_OK(volume.Write(10 * kMiB + 512, std::span(data).first(512)));
+  const uint64_t reads = nodes_.counts().reads;
+  const auto map = volume.GetMap(512, 12 * kMiB);
+  ASSERT_OK(map.status());
+  EXPECT_EQ(nodes_.counts().reads - reads, 13u) << "one question per extent";
+  const std::vector<MapRun> expected = {
+      {512, kMiB - 8192 - 512, false},
+      {kMiB - 8192, 3 * kMiB, true},
+      {4 * kMiB - 8192, 6 * kMiB + 8192, false},
+      {10 * kMiB, 4096, true},
+      {10 * kMiB + 4096, 2 * kMiB + 512 - 4096, false},
+  };
+  ASSERT_EQ(map->size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ((*map)[i].offset, expected[i].offset) << i;
+    EXPECT_EQ((*map)[i].length, expected[i].length) << i;
+    EXPECT_EQ((*map)[i].mapped, expected[i].mapped) << i;
+  }
+  EXPECT_OK(volume.Discard(0, 16 * kMiB));
+  EXPECT_EQ(volume.GetMap(0, 16 * kMiB)->size(), 1u);
+  EXPECT_CODE(volume.GetMap(0, 16 * kMiB + 512).status(), Code::kOutOfRange);
+  EXPECT_CODE(volume.GetMap(0, 0).status(), Code::kInvalidArgument);
+  EXPECT_CODE(volume.GetMap(1, 512).status(), Code::kInvalidArgument);
+}
+
+// A node that does not know of maps yet.
+TEST_F(ApiTest, AMapThatComesWithDataIsAMap) {
+  Volume volume = Made("v");
+  EXPECT_OK(volume.Write(4096, std::vector<uint8_t>(4096, 7)));
+  nodes_.Do([&] { nodes_.IgnoreMapOnly(); });
+  const auto map = volume.AsyncGetMap(0, 16384, asio::use_future).get();
+  ASSERT_OK(map.status());
+  ASSERT_EQ(map->size(), 3u);
+  EXPECT_TRUE((*map)[1].mapped);
+}
+
+// --- Purging ---
+
+TEST_F(ApiTest, APurgeAsksEveryNodeUntilAllAreDone) {
+  Volume volume = Made("v");
+  std::map<uint32_t, int> asked;
+  std::set<std::string> keys;
+  nodes_.Do([&] {
+    nodes_.SetPurge([&](uint32_t node, const rpc::Purge& purge) {
+      rpc::Reply reply;
+      keys.insert(purge.key());
+      EXPECT_EQ(purge.groups_size(), 2);
+      for (const auto& point : purge.groups()) EXPECT_GT(point.instance(), 0u);
+      const int times = ++asked[node];
+      if (node == 2 && times == 1) {
+        reply.set_answer(rpc::Reply::BUSY);
+        return reply;
+      }
+      reply.mutable_purge()->set_all(4);
+      reply.mutable_purge()->set_left(times == 1 ? 2 : 0);
+      reply.mutable_purge()->set_done(times > static_cast<int>(node));
+      return reply;
+    });
+  });
+  std::vector<double> progress;
+  EXPECT_OK(volume.Purge("7", [&](double part) { progress.push_back(part); }));
+  EXPECT_EQ(asked[1], 2) << "one that is done is left in peace";
+  EXPECT_EQ(asked[3], 4);
+  EXPECT_EQ(keys.size(), 1u);
+  ASSERT_FALSE(progress.empty());
+  EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
+  EXPECT_LT(progress.front(), 1);
+  EXPECT_EQ(progress.back(), 1);
+}
+
+TEST_F(ApiTest, APurgeAsksNodesThatJoinOnceTheyHaveADisk) {
+  Volume volume = Made("v");
+  std::set<uint32_t> asked;
+  nodes_.Do([&] {
+    nodes_.SetPurge([&](uint32_t node, const rpc::Purge&) {
+      asked.insert(node);
+      rpc::Reply reply;
+      reply.mutable_purge()->set_done(true);
+      return reply;
+    });
+    nodes_.SetJoining(1, "");
+  });
+  ASSERT_OK(cluster_.GetStatus(false).status());  // learns of it
+  EXPECT_OK(volume.Purge("7"));
+  EXPECT_EQ(asked, (std::set<uint32_t>{2, 3}));
+  nodes_.Do([&] { nodes_.SetJoining(1, std::string(16, 'n')); });
+  ASSERT_OK(cluster_.GetStatus(false).status());
+  EXPECT_OK(volume.Purge("8"));
+  EXPECT_EQ(asked, (std::set<uint32_t>{1, 2, 3})) << "it may have had replicas meanwhile";
+}
+
+TEST_F(ApiTest, APurgeIsNotDoneWhileANodeIsDown) {
+  Volume volume = Made("v");
+  nodes_.Do([&] {
+    nodes_.SetPurge([](uint32_t, const rpc::Purge&) {
+      rpc::Reply reply;
+      reply.mutable_purge()->set_done(true);
+      return reply;
+    });
+    nodes_.StopNode(3);
+  });
+  const Status failed = volume.Purge("7", {}, milliseconds(1'500));
+  EXPECT_CODE(failed, Code::kUnavailable);
+  EXPECT_NE(failed.message().find("node 3"), std::string::npos) << failed.message();
+  std::future<Status> waits = volume.AsyncPurge("7", {}, std::chrono::minutes(1), asio::use_future);
+  EXPECT_EQ(waits.wait_for(milliseconds(500)), std::future_status::timeout);
+  nodes_.Do([&] { nodes_.StartNode(3); });
+  EXPECT_OK(waits.get());
+}
+
+TEST_F(ApiTest, APurgeThatANodeCannotDoFails) {
+  Volume volume = Made("v");
+  nodes_.Do([&] {
+    nodes_.SetPurge([](uint32_t node, const rpc::Purge&) {
+      rpc::Reply reply;
+      reply.mutable_purge()->set_done(true);
+      if (node != 2) return reply;
+      reply.set_answer(rpc::Reply::FAILED);
+      reply.set_code(static_cast<uint32_t>(Code::kCorruption));
+      reply.set_message("segment 7 cannot be emptied");
+      return reply;
+    });
+  });
+  EXPECT_CODE(volume.Purge("7"), Code::kCorruption);
+}
+
 TEST_F(ApiTest, GrowthIsSeenByThoseWhoReachForItAndByWatchers) {
   Volume volume = Made("v", 4 * kMiB);
-  std::promise<uint64_t> seen;
-  auto watch = volume.WatchSize([&](uint64_t bytes) { seen.set_value(bytes); }, milliseconds(20));
   Cluster other = *Cluster::Connect(nodes_.addresses(), Quick());
-  ASSERT_OK(other.ResizeVolume("v", 8 * kMiB));
-  EXPECT_EQ(seen.get_future().get(), 8 * kMiB);
+  {
+    auto seen = std::make_shared<std::promise<uint64_t>>();
+    auto watch =
+        volume.WatchSize([seen](uint64_t bytes) { seen->set_value(bytes); }, milliseconds(20));
+    ASSERT_OK(other.ResizeVolume("v", 8 * kMiB));
+    EXPECT_EQ(seen->get_future().get(), 8 * kMiB);
+  }
   Volume late = *Volume::Open(other, "v");
   ASSERT_OK(cluster_.ResizeVolume("v", 12 * kMiB));
   std::vector<uint8_t> data(512);

@@ -39,6 +39,7 @@ struct FakeCluster::Impl {
 
   void AddVolume(const std::string& name, uint64_t bytes, uint32_t block_bytes, uint32_t shards);
   void ExpireSessions();
+  void SetJoining(uint32_t node, const std::string& store);
   void StopNode(uint32_t id);
 
   struct Outcome {
@@ -85,6 +86,8 @@ struct FakeCluster::Impl {
   std::map<uint32_t, Group> groups_;
   Chooser chooser_;
   Counts counts_;
+  bool ignore_map_only_ = false;
+  std::function<rpc::Reply(uint32_t node, const rpc::Purge& purge)> purge_;
   std::thread thread_;
 };
 
@@ -163,6 +166,19 @@ void FakeCluster::Impl::AddVolume(const std::string& name, uint64_t bytes, uint3
     for (const auto& node : nodes_) group->add_replicas()->set_node(node->id);
     groups_[id].master = static_cast<uint32_t>(1 + id % nodes_.size());
     groups_[id].block_bytes = block_bytes;
+  }
+  catalogue_.set_version(catalogue_.version() + 1);
+}
+
+void FakeCluster::Impl::SetJoining(uint32_t id, const std::string& store) {
+  auto* node = catalogue_.mutable_nodes(static_cast<int>(id) - 1);
+  node->set_state(rpc::CatalogueNode::JOINING);
+  node->set_incarnation(2);
+  node->set_store(store);
+  for (auto& group : *catalogue_.mutable_groups()) {
+    for (int i = group.replicas_size() - 1; i >= 0; --i) {
+      if (group.replicas(i).node() == id) group.mutable_replicas()->DeleteSubrange(i, 1);
+    }
   }
   catalogue_.set_version(catalogue_.version() + 1);
 }
@@ -254,6 +270,11 @@ rpc::Reply FakeCluster::Impl::Execute(const Node& node, const rpc::Request& requ
   if (request.has_get_status()) {
     reply.mutable_status()->set_node(node.id);
     reply.mutable_status()->set_version("fake");
+    return reply;
+  }
+  if (request.has_purge()) return purge_(node.id, request.purge());
+  if (request.has_fence()) {
+    reply.set_commit(++groups_.at(request.fence().group()).commit);
     return reply;
   }
   uint32_t id = 0;
@@ -443,6 +464,7 @@ rpc::Reply FakeCluster::Impl::Read(const Group& group, const rpc::Io& io, std::s
     const auto at = group.blocks.find(lba);
     const bool data = at != group.blocks.end();
     kinds.push_back(static_cast<char>(data ? 1 : 3));
+    if (io.map_only() && !ignore_map_only_) continue;
     reply.add_crcs(data ? Crc32c(at->second.data(), at->second.size()) : 0);
     reply.add_versions(1);
     if (data) *payload += at->second;
@@ -467,10 +489,18 @@ void FakeCluster::AddVolume(const std::string& name, uint64_t bytes, uint32_t bl
                             uint32_t shards) {
   impl_->AddVolume(name, bytes, block_bytes, shards);
 }
+void FakeCluster::SetPurge(
+    std::function<rpc::Reply(uint32_t node, const rpc::Purge& purge)> purge) {
+  impl_->purge_ = std::move(purge);
+}
+void FakeCluster::IgnoreMapOnly() { impl_->ignore_map_only_ = true; }
 void FakeCluster::SetMaster(uint32_t group, uint32_t node) {
   impl_->groups_.at(group).master = node;
 }
 void FakeCluster::ExpireSessions() { impl_->ExpireSessions(); }
+void FakeCluster::SetJoining(uint32_t node, const std::string& store) {
+  impl_->SetJoining(node, store);
+}
 void FakeCluster::StopNode(uint32_t node) { impl_->StopNode(node); }
 void FakeCluster::StartNode(uint32_t node) { impl_->Listen(impl_->nodes_[node - 1].get()); }
 

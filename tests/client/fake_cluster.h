@@ -15,8 +15,10 @@
 #include <vector>
 
 namespace hydra::rpc {
+class Purge;
+class Reply;
 class Request;
-}
+}  // namespace hydra::rpc
 
 namespace hydra::test {
 
@@ -67,6 +69,11 @@ class FakeCluster {
   void ExpireSessions();
   void StopNode(uint32_t node);  // closes its connections and listens no more
   void StartNode(uint32_t node);
+  // Its disk was lost, it has no replicas, and its new one is this; empty: there is none yet.
+  void SetJoining(uint32_t node, const std::string& store);
+  void IgnoreMapOnly();  // as nodes do that are older than it
+  // Answers purges.
+  void SetPurge(std::function<rpc::Reply(uint32_t node, const rpc::Purge& purge)> purge);
 
   // Asked for each request that is not a question; null: no faults.
   using Chooser = std::function<Fault(uint32_t node, const rpc::Request& request)>;

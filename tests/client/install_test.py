@@ -26,7 +26,7 @@ def main():
             os.path.relpath(os.path.join(folder, name), prefix)
             for folder, _, names in os.walk(prefix) for name in names if name.endswith(".h"))
         expected = ["include/hydra/base/status.h", "include/hydra/client/async.h",
-                    "include/hydra/client/hydra.h"]
+                    "include/hydra/client/hydra.h", "include/hydra/client/target.h"]
         if headers != expected:
             sys.exit(f"installed headers are {headers}, not {expected}")
 

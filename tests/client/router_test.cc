@@ -161,7 +161,7 @@ TEST_F(RouterTest, NoNodeThereIsAnErrorInTime) {
   options.timeout = milliseconds(300);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_CODE(Cluster::Connect({nodes_.address(1)}, options).status(), Code::kUnavailable);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(3'000));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(20'000));
 }
 
 TEST_F(RouterTest, RedirectsLeadToTheMasterAndAreRemembered) {

@@ -241,6 +241,35 @@ TEST_F(ClusterTest, WhatWasAcknowledgedSurvivesKilledAndPausedNodes) {
   EXPECT_GT(checked, 10u);
 }
 
+// Its connections stay, and say nothing: whoever only waits for them waits for all the time there
+// is.
+TEST_F(ClusterTest, AMasterThatStandsStillIsLeftForItsSuccessor) {
+  Made({.name = "v", .bytes = 8 * kMiB, .shards = 3});
+  ClusterOptions options = Patient();
+  options.attempt_timeout = options.timeout;
+  auto cluster = Cluster::Connect(nodes_.addresses(), options);
+  ASSERT_OK(cluster.status());
+  auto volume = Volume::Open(*cluster, "v");
+  ASSERT_OK(volume.status());
+  std::vector<uint8_t> got(4096);
+  for (uint64_t extent = 0; extent < 8; ++extent) {
+    ASSERT_OK(volume->Write(extent * kMiB, Bytes(4096, extent)));
+  }
+  for (const unsigned node : {1u, 2u, 3u}) {
+    nodes_.Pause(node);
+    for (uint64_t extent = 0; extent < 8; ++extent) {
+      ASSERT_OK(volume->Write(extent * kMiB + 4096, Bytes(4096, 10 * node + extent)));
+      ASSERT_OK(volume->Read(extent * kMiB, got));
+      ASSERT_EQ(got, Bytes(4096, extent));
+    }
+    nodes_.Resume(node);
+    for (uint64_t extent = 0; extent < 8; ++extent) {
+      ASSERT_OK(volume->Read(extent * kMiB + 4096, got));
+      ASSERT_EQ(got, Bytes(4096, 10 * node + extent));
+    }
+  }
+}
+
 TEST_F(ClusterTest, CountersAreExactThroughAProxyThatLosesAnswers) {
   Made({.name = "v", .bytes = 4 * kMiB, .shards = 2});
   ReplyDropper proxy(nodes_.addresses(), 20, 1);

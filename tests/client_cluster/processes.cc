@@ -127,7 +127,13 @@ void Processes::Stop(unsigned node) {
   pids_[node - 1] = 0;
 }
 
-void Processes::Pause(unsigned node) { Signal(node, SIGSTOP); }
+void Processes::Pause(unsigned node) {
+  Signal(node, SIGSTOP);
+  // Its threads work on until the last of them has heard of it.
+  siginfo_t stopped{};
+  const auto pid = static_cast<id_t>(pids_[node - 1]);
+  HYDRA_CHECK(waitid(P_PID, pid, &stopped, WSTOPPED | WEXITED | WNOWAIT) == 0);
+}
 void Processes::Resume(unsigned node) { Signal(node, SIGCONT); }
 
 std::string Processes::Log(unsigned node) const {

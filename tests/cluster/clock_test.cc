@@ -25,7 +25,6 @@ namespace {
 
 using ::testing::IsEmpty;
 
-constexpr milliseconds kPatience(30'000);
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kDay = 24 * 3600 * kSecondNs;
 

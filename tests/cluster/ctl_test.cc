@@ -242,6 +242,34 @@ TEST_F(Hydractl3, IoWritesReadsComparesAndClears) {
             std::string(4096, '\0') + std::string(4096, 'x'));
 }
 
+TEST_F(Hydractl3, MapShowsWhatTakesSpace) {
+  ASSERT_EQ(Ctl({"volume", "create", "map", "--size", "32M", "--shards", "3"}).code, 0);
+  const auto map = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"io", "map", "map"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = Ctl(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_EQ(Json::parse(map({"--json"})).at("map"),
+            Json::parse(R"([{"offset": 0, "length": 33554432, "mapped": false}])"));
+  ASSERT_EQ(Ctl({"io", "write", "map", "--offset", "3M", "--fill", "7", "--length", "2M"}).code, 0);
+  // Zeroes that were written as data are data.
+  ASSERT_EQ(Ctl({"io", "write", "map", "--offset", "8M", "--fill", "0", "--length", "4K"}).code, 0);
+  ASSERT_EQ(Ctl({"io", "zero", "map", "--offset", "4M", "--length", "8K"}).code, 0);
+  EXPECT_EQ(map({"--offset", "2M", "--length", "7M"}),
+            "         2097152          1048576  hole\n"
+            "         3145728          1048576  data\n"
+            "         4194304             8192  hole\n"
+            "         4202496          1040384  data\n"
+            "         5242880          3145728  hole\n"
+            "         8388608             4096  data\n"
+            "         8392704          1044480  hole\n");
+  ASSERT_EQ(Ctl({"io", "discard", "map", "--length", "32M"}).code, 0);
+  EXPECT_EQ(map({}), "               0         33554432  hole\n");
+  Refused({"io", "map", "map", "--length", "33M"}, 2, "33554432");
+}
+
 TEST_F(Hydractl3, ImportAndExportKeepHolesAndBytes) {
   ASSERT_EQ(Ctl({"volume", "create", "image", "--size", "32M"}).code, 0);
   // What was there before must not shine through the holes.

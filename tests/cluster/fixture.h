@@ -15,12 +15,21 @@ namespace hydra::cluster_test {
 
 inline constexpr uint64_t kKiB = 1024;
 inline constexpr uint64_t kMiB = 1024 * kKiB;
+// What a cluster is given to get well again, on a busy machine.
+inline constexpr std::chrono::milliseconds kPatience(30'000);
 
 struct TestClusterOptions {
   uint32_t nodes = 3;
   std::vector<std::string> extra;  // arguments of every hydrad
   bool iscsi = false;              // portals
 };
+
+inline TestClusterOptions WithPortals(std::vector<std::string> extra = {}) {
+  TestClusterOptions options;
+  options.extra = std::move(extra);
+  options.iscsi = true;
+  return options;
+}
 
 class TestCluster {
  public:

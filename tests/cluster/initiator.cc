@@ -40,7 +40,7 @@ int Repeat(Call call) {
 }  // namespace
 
 Initiator::Initiator(const std::string& name, uint32_t number, uint16_t port,
-                     const std::string& volume)
+                     const std::string& volume, bool ready)
     : context_(iscsi_create_context(name.c_str())), sent_(std::make_shared<Sent>()) {
   iscsi_set_isid_random(context_, number, 0);
   iscsi_set_targetname(context_, ("iqn.2026-11.io.hydra:" + volume).c_str());
@@ -48,8 +48,13 @@ Initiator::Initiator(const std::string& name, uint32_t number, uint16_t port,
   iscsi_set_noautoreconnect(context_, 1);
   iscsi_set_timeout(context_, 20);
   const std::string portal = fmt::format("127.0.0.1:{}", port);
-  EXPECT_EQ(iscsi_full_connect_sync(context_, portal.c_str(), kLun), 0)
-      << iscsi_get_error(context_);
+  if (ready) {
+    EXPECT_EQ(iscsi_full_connect_sync(context_, portal.c_str(), kLun), 0)
+        << iscsi_get_error(context_);
+    return;
+  }
+  EXPECT_EQ(iscsi_connect_sync(context_, portal.c_str()), 0) << iscsi_get_error(context_);
+  EXPECT_EQ(iscsi_login_sync(context_), 0) << iscsi_get_error(context_);
 }
 
 Initiator::~Initiator() { iscsi_destroy_context(context_); }
@@ -88,15 +93,95 @@ void Initiator::Send(uint32_t lba, uint8_t value) {
   for (int i = 0; i < 5; ++i) Serve(20);  // until it lies in the socket
 }
 
-void Initiator::Serve(int milliseconds) {
+bool Initiator::Serve(int milliseconds) {
   pollfd fd{iscsi_get_fd(context_), static_cast<short>(iscsi_which_events(context_)), 0};
-  if (poll(&fd, 1, milliseconds) >= 0) iscsi_service(context_, fd.revents);
+  return poll(&fd, 1, milliseconds) >= 0 && iscsi_service(context_, fd.revents) == 0;
+}
+
+bool Initiator::WaitUntilClosed(milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (std::chrono::steady_clock::now() < until) {
+    if (!Serve(50)) return true;
+  }
+  return false;
+}
+
+namespace {
+
+// A context that is gone with the object.
+class Context {
+ public:
+  Context(const std::string& name, const ChapUser& chap)
+      : context_(iscsi_create_context(name.c_str())) {
+    iscsi_set_noautoreconnect(context_, 1);
+    iscsi_set_timeout(context_, 20);
+    if (!chap.user.empty()) {
+      iscsi_set_initiator_username_pwd(context_, chap.user.c_str(), chap.secret.c_str());
+    }
+    if (!chap.mutual_user.empty()) {
+      iscsi_set_target_username_pwd(context_, chap.mutual_user.c_str(), chap.mutual_secret.c_str());
+    }
+  }
+  ~Context() { iscsi_destroy_context(context_); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  iscsi_context* get() const { return context_; }
+
+ private:
+  iscsi_context* context_;
+};
+
+std::string PortalAt(uint16_t port) { return fmt::format("127.0.0.1:{}", port); }
+
+}  // namespace
+
+int Initiator::TryLogin(const std::string& name, uint16_t port, const std::string& volume,
+                        const ChapUser& chap) {
+  const Context context(name, chap);
+  iscsi_set_targetname(context.get(), ("iqn.2026-11.io.hydra:" + volume).c_str());
+  iscsi_set_session_type(context.get(), ISCSI_SESSION_NORMAL);
+  if (iscsi_connect_sync(context.get(), PortalAt(port).c_str()) != 0) return -1;
+  if (iscsi_login_sync(context.get()) == 0) return 0;
+  // "Failed to log in to target. Status: Forbidden(514)"
+  const std::string error = iscsi_get_error(context.get());
+  const size_t open = error.rfind('(');
+  return open == std::string::npos ? -1 : std::atoi(error.c_str() + open + 1);
+}
+
+std::optional<std::vector<std::string>> Initiator::Discover(const std::string& name, uint16_t port,
+                                                            const ChapUser& chap) {
+  const Context context(name, chap);
+  iscsi_set_session_type(context.get(), ISCSI_SESSION_DISCOVERY);
+  if (iscsi_connect_sync(context.get(), PortalAt(port).c_str()) != 0) return std::nullopt;
+  if (iscsi_login_sync(context.get()) != 0) return std::nullopt;
+  iscsi_discovery_address* found = iscsi_discovery_sync(context.get());
+  std::vector<std::string> names;
+  for (const auto* one = found; one != nullptr; one = one->next) names.push_back(one->target_name);
+  if (found != nullptr) iscsi_free_discovery_data(context.get(), found);
+  return names;
 }
 
 std::optional<int> Initiator::WaitForSent(milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   while (!sent_->status && std::chrono::steady_clock::now() < until) Serve(50);
   return sent_->status;
+}
+
+int Initiator::Sanitize() {
+  return Repeat([&] { return iscsi_sanitize_block_erase_sync(context_, kLun, 1, 0); });
+}
+
+int Initiator::NotReady() {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    scsi_task* task = iscsi_testunitready_sync(context_, kLun);
+    if (task == nullptr) return -1;
+    const bool attention =
+        task->status == SCSI_STATUS_CHECK_CONDITION && task->sense.key == SCSI_SENSE_UNIT_ATTENTION;
+    const int answer = task->status == SCSI_STATUS_GOOD ? 0 : task->sense.ascq;
+    scsi_free_scsi_task(task);
+    if (!attention) return answer;
+  }
+  return -1;
 }
 
 int Initiator::Persistent(Action action, uint64_t key, uint64_t other) {

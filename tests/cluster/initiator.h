@@ -15,13 +15,32 @@ struct iscsi_context;
 
 namespace hydra::cluster_test {
 
+inline constexpr uint32_t kLba = 24;  // of logical blocks of 512 bytes; any will do
+
+// What an initiator says to be and knows, and whom it wants the target to be. Empty: no CHAP.
+struct ChapUser {
+  std::string user;
+  std::string secret;
+  std::string mutual_user;
+  std::string mutual_secret;
+};
+
 class Initiator {
  public:
   static constexpr uint32_t kBlock = 512;
 
-  // Logs in; the test fails if it cannot. Initiators of the same name with other numbers are other
-  // ports of one machine.
-  Initiator(const std::string& name, uint32_t number, uint16_t port, const std::string& volume);
+  // The status of a refused login (RFC 7143, 11.13.5: 0x0202 is forbidden), 0 if it is not refused,
+  // -1 if there is no answer.
+  static int TryLogin(const std::string& name, uint16_t port, const std::string& volume,
+                      const ChapUser& chap = {});
+  // Names of targets; nothing if the portal does not let it ask.
+  static std::optional<std::vector<std::string>> Discover(const std::string& name, uint16_t port,
+                                                          const ChapUser& chap = {});
+
+  // Logs in, and waits for the unit unless that cannot be `ready` now; the test fails if it cannot.
+  // Initiators of the same name with other numbers are other ports of one machine.
+  Initiator(const std::string& name, uint32_t number, uint16_t port, const std::string& volume,
+            bool ready = true);
   ~Initiator();  // drops the connection, without a logout
 
   // SCSI status of one block's write, 0 if GOOD; tries again after unit attentions and while the
@@ -35,6 +54,14 @@ class Initiator {
   // Its SCSI status; nothing if it has none after that time. Answers NOPs meanwhile.
   std::optional<int> WaitForSent(milliseconds patience);
 
+  // Whether the portal closes the connection within that time.
+  bool WaitUntilClosed(milliseconds patience);
+  // SANITIZE, BLOCK ERASE, to be answered at once; 0 if GOOD.
+  int Sanitize();
+  // TEST UNIT READY: additional sense code and qualifier; 0 if it is, -1 if there is no answer.
+  // Unit attentions are passed over.
+  int NotReady();
+
   // PERSISTENT RESERVE OUT; 0 if GOOD.
   enum Action { kRegister = 0, kReserve = 1, kPreempt = 4 };
   int Persistent(Action action, uint64_t key, uint64_t other);
@@ -44,7 +71,7 @@ class Initiator {
     std::optional<int> status;
     std::vector<uint8_t> data;
   };
-  void Serve(int milliseconds);
+  bool Serve(int milliseconds);  // false: the connection is gone
 
   iscsi_context* context_;
   std::shared_ptr<Sent> sent_;

@@ -241,7 +241,7 @@ TEST(ClusterNetwork, ClientThatDoesNotReadItsAnswersHarmsNobody) {
   const auto begin = std::chrono::steady_clock::now();
   for (uint64_t i = 0; i < 50; ++i) ASSERT_OK(volume.Write(i * 4096, Pattern(i, 2, 4096)));
   const auto took = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(std::chrono::duration_cast<milliseconds>(took).count(), 10'000);
+  EXPECT_LT(std::chrono::duration_cast<milliseconds>(took).count(), 40'000);
   ExpectAlive(&cluster);
   // 1000 MiB of answers wait for each of nine clients, or rather do not: that much is not kept.
   for (uint32_t node = 1; node <= 3; ++node) {

@@ -13,14 +13,7 @@
 namespace hydra::cluster_test {
 namespace {
 
-constexpr uint32_t kLba = 24;
 constexpr milliseconds kLongStall(3'500);
-
-TestClusterOptions WithPortals() {
-  TestClusterOptions options;
-  options.iscsi = true;
-  return options;
-}
 
 class ClusterPaths : public testing::Test {
  protected:
@@ -37,7 +30,10 @@ class ClusterPaths : public testing::Test {
   TestCluster cluster_;
 };
 
-TEST_F(ClusterPaths, AWriteThatAStalledPathHeldDoesNotComeAfterNewerOnes) {
+// With long pauses.
+class SoakClusterPaths : public ClusterPaths {};
+
+TEST_F(SoakClusterPaths, AWriteThatAStalledPathHeldDoesNotComeAfterNewerOnes) {
   for (const milliseconds stall : {milliseconds(500), kLongStall}) {
     auto first = std::make_unique<Initiator>("iqn.test:a", 1, cluster_.iscsi_port(1), "disk");
     Initiator second("iqn.test:a", 2, cluster_.iscsi_port(2), "disk");
@@ -66,7 +62,7 @@ TEST_F(ClusterPaths, AnInitiatorThatStillWaitsGetsItsWriteDone) {
   EXPECT_EQ(first.Read(kLba), 2);
 }
 
-TEST_F(ClusterPaths, APausedPathDoesNotWriteAfterItsReservationWasPreempted) {
+TEST_F(SoakClusterPaths, APausedPathDoesNotWriteAfterItsReservationWasPreempted) {
   for (const milliseconds stall : {milliseconds(500), kLongStall}) {
     Initiator first("iqn.test:a", 1, cluster_.iscsi_port(1), "disk");
     Initiator second("iqn.test:b", 1, cluster_.iscsi_port(2), "disk");

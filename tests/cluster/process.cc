@@ -101,7 +101,12 @@ Process& Process::operator=(Process&& other) noexcept {
 bool Process::running() { return pid_ != 0 && !Wait(milliseconds(0)).has_value(); }
 
 void Process::Signal(int signal) {
-  if (running()) kill(pid_, signal);
+  if (!running()) return;
+  kill(pid_, signal);
+  if (signal != SIGSTOP) return;
+  // One thread takes the signal and tells the others: on a busy machine they work on for a while.
+  siginfo_t stopped{};
+  HYDRA_CHECK(waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT) == 0);
 }
 
 std::optional<int> Process::Wait(milliseconds patience) {

@@ -119,7 +119,7 @@ TEST(ClusterVolumes, DeletedVolumeIsGoneAndItsNameMayBeUsedAgain) {
   EXPECT_EQ(ReadBytes(fresh, 0, kMiB), Zeroes(kMiB));
 }
 
-TEST(ClusterVolumes, SixtyFourVolumesAtOnceHaveTheirOwnData) {
+TEST(SoakClusterVolumes, SixtyFourVolumesAtOnceHaveTheirOwnData) {
   TestCluster cluster;
   Cluster client = cluster.Connect();
   std::vector<Volume> volumes;

@@ -9,31 +9,19 @@ its ports are free ones instead of 7101 to 7303. Blocks are fenced: ```sh is typ
 as FILE.
 """
 import os
-import random
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from free_ports import free_base
+
 BLOCK = re.compile(r"^```(sh|cpp (\S+))\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SKIPPED = "./scripts/test"  # runs this
 PATIENCE = 540
-
-
-def free_base():
-    """A base port whose ports for three nodes nobody uses."""
-    while True:
-        base = random.randrange(20000, 30000)
-        try:
-            for port in [base + step + node for step in (0, 100, 200) for node in (1, 2, 3)]:
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return base
-        except OSError:
-            continue
 
 
 def script_of(readme, base, saved):

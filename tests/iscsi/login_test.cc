@@ -19,9 +19,9 @@ constexpr char kTarget[] = "iqn.2026-11.io.hydra:disk";
 class Dialogue {
  public:
   explicit Dialogue(ChapAccounts chap = {}, LoginStatus status = LoginStatus::kSuccess)
-      : login_(LoginPolicy{[chap, status](const std::string&, const std::string&) {
-                             return LoginPolicy::Decision{status, chap};
-                           },
+      : Dialogue(LoginPolicy::Decision{status, std::move(chap)}) {}
+  explicit Dialogue(const LoginPolicy::Decision& decision)
+      : login_(LoginPolicy{[decision](const std::string&, const std::string&) { return decision; },
                            3, 77},
                Offer()) {}
 
@@ -240,6 +240,23 @@ TEST(Login, TextMayComeInPieces) {
   EXPECT_EQ(dialogue.Say({{"TargetName", kTarget}}, 1, 3), Login::Outcome::kDone);
 }
 
+// Its first pieces were each taken for the beginning of a login.
+TEST(Login, TextInPiecesIsOneRequest) {
+  const auto go_on = [](Header* h) { h->bytes[1] |= 0x40; };
+  Dialogue dialogue;
+  dialogue.change = go_on;
+  EXPECT_EQ(dialogue.Say({{"InitiatorName", kInitiator}}, 1, -1), Login::Outcome::kGoOn);
+  const uint32_t first = dialogue.response.header.Field32(24);
+  EXPECT_EQ(dialogue.Say({{"X-a", "1"}}, 1, -1), Login::Outcome::kGoOn);
+  EXPECT_EQ(dialogue.response.header.Field32(24), first + 1) << "StatSN";
+  Dialogue other;
+  other.change = go_on;
+  EXPECT_EQ(other.Say({{"InitiatorName", kInitiator}}, 1, -1), Login::Outcome::kGoOn);
+  other.change = [](Header* h) { h->set_task_tag(6); };
+  EXPECT_EQ(other.Say({{"TargetName", kTarget}}, 1, 3), Login::Outcome::kFailed);
+  EXPECT_EQ(other.status(), LoginStatus::kInitiatorError);
+}
+
 TEST(Login, EndlessTextIsCutOff) {
   Dialogue dialogue;
   dialogue.change = [](Header* h) { h->bytes[1] |= 0x40; };
@@ -254,6 +271,25 @@ TEST(Login, AKeyIsNegotiatedOnce) {
   Dialogue dialogue;
   EXPECT_EQ(dialogue.Greet({{"MaxBurstLength", "4096"}}, 1, -1), Login::Outcome::kGoOn);
   EXPECT_EQ(dialogue.Say({{"MaxBurstLength", "8192"}}, 1, 3), Login::Outcome::kFailed);
+}
+
+// Only a target declares it: nothing to answer, and ours is said once.
+TEST(Login, APortalGroupThatAnInitiatorDeclaresIsPassedOver) {
+  Dialogue dialogue;
+  ASSERT_EQ(dialogue.Greet({{"TargetPortalGroupTag", "Yes"}}, 1, 3), Login::Outcome::kDone);
+  ASSERT_OK(ParseText(AsBytes(dialogue.response.text)).status());
+  EXPECT_EQ(dialogue.answers["TargetPortalGroupTag"], "3");
+}
+
+TEST(Login, AnAnswerBeyondWhatAnInitiatorTakesFailsInsteadOfBeingSent) {
+  std::map<std::string, std::string> keys;
+  for (int i = 0; i < 120; ++i) {
+    keys["X-" + std::string(50, 'a') + std::to_string(i)] = "1";
+  }
+  Dialogue dialogue;
+  EXPECT_EQ(dialogue.Greet(keys, 1, 3), Login::Outcome::kFailed);
+  EXPECT_EQ(dialogue.status(), LoginStatus::kInitiatorError);
+  EXPECT_TRUE(dialogue.response.text.empty());
 }
 
 // --- CHAP ---------------------------------------------------------------------------------------
@@ -273,6 +309,10 @@ TEST(Chap, Vectors) {
 TEST(Chap, AccountsAreChecked) {
   EXPECT_OK((ChapAccounts{kAccount, kTargetAccount}.Check()));
   EXPECT_FALSE((ChapAccounts{ChapAccount{"host", "elevenbytes"}, {}}.Check().ok()));
+  EXPECT_FALSE((ChapAccounts{kAccount, ChapAccount{"disk", "elevenbytes"}}.Check().ok()));
+  EXPECT_OK((ChapAccounts{ChapAccount{"host", "twelve bytes"}, {}}.Check()));
+  EXPECT_FALSE((ChapAccounts{ChapAccount{"host", std::string(256, 'x')}, {}}.Check().ok()));
+  EXPECT_FALSE((ChapAccounts{ChapAccount{"", kAccount.secret}, {}}.Check().ok()));
   EXPECT_FALSE((ChapAccounts{{}, kTargetAccount}.Check().ok())) << "mutual without one-way";
   EXPECT_FALSE((ChapAccounts{kAccount, ChapAccount{"disk", kAccount.secret}}.Check().ok()));
 }
@@ -388,6 +428,17 @@ TEST(Chap, DiscoveryHasToProveItselfToo) {
   EXPECT_EQ(dialogue.Say({{"InitiatorName", kInitiator}, {"SessionType", "Discovery"}}, 1, 3),
             Login::Outcome::kFailed);
   EXPECT_EQ(dialogue.status(), LoginStatus::kAuthenticationFailed);
+}
+
+TEST(Login, TheSessionKnowsByWhichAccountsItWasLetIn) {
+  Dialogue sure(LoginPolicy::Decision{LoginStatus::kSuccess, {}, 7, true});
+  ASSERT_EQ(sure.Greet({}, 1, 3), Login::Outcome::kDone);
+  EXPECT_EQ(sure.parameters().chap_revision, 7u);
+  EXPECT_TRUE(sure.parameters().confirmed);
+  Dialogue unsure(LoginPolicy::Decision{LoginStatus::kSuccess, {}, 8, false});
+  ASSERT_EQ(unsure.Greet({}, 1, 3), Login::Outcome::kDone);
+  EXPECT_EQ(unsure.parameters().chap_revision, 8u);
+  EXPECT_FALSE(unsure.parameters().confirmed);
 }
 
 }  // namespace

@@ -4,41 +4,51 @@
 
 usage: on_cluster.py ROOT suite EXPECTED   libiscsi's conformance suite: all of it through one node, and
                                            its tests of several paths through two
-       on_cluster.py ROOT guest            a Linux kernel with a file system on paths to all nodes, while
-                                           one after the other is killed, paused and started again
+       on_cluster.py ROOT guest FS PATHS   a Linux kernel with a file system, ext4 or xfs, on paths to one
+                                           or to three nodes, while one after the other is killed, paused
+                                           and started again; grown and trimmed meanwhile
+       on_cluster.py ROOT guest-kills [COUNT [FS]]
+                                           the same on paths to all nodes, which are killed COUNT times
+                                           (50 unless told, on xfs) while it writes and checks
+       on_cluster.py ROOT qemu             QEMU's tools, and fio through them, on all nodes in turn
 
 Takes hydrad and hydractl from ROOT/build/release. Exit status: 0 all is right, 1 it is not, 77 something
 that it needs is not installed.
 """
+import json
 import os
-import random
+import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 import libiscsi_suite
+import qemu_tools
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from free_ports import free_base
 
 TARGET = "iqn.2026-11.io.hydra:disk"
 TWO_PATHS = {"MultipathIO.Simple", "MultipathIO.Reset", "MultipathIO.CompareAndWrite",
              "MultipathIO.CompareAndWriteAsync"}
-GUEST_MIB = 120
 NOT_INSTALLED = 77
 
-
-def free_base():
-    """A base port whose ports for three nodes nobody uses."""
-    while True:
-        base = random.randrange(20000, 30000)
-        try:
-            for port in [base + step + node for step in (0, 100, 200) for node in (1, 2, 3)]:
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return base
-        except OSError:
-            continue
+FILE_SYSTEMS = ("ext4", "xfs")
+GUEST_MIB = 64
+GUEST_SIZE = "384M"  # mkfs.xfs wants 300 MiB
+GROWN_SIZE = "640M"
+QUIET = 8  # seconds between a node that is back and the next one that is disturbed
+DOWN = 4
+PATIENCE = 60  # until a path is back
+KILL, PAUSE = ("kill", "start"), ("pause", "resume")
+# What happens in turn, by the number of paths; a single path goes to node 1.
+DISTURBANCES = {1: [(1, *KILL), (2, *PAUSE), (1, *PAUSE), (3, *KILL)],
+                3: [(1, *KILL), (2, *PAUSE), (3, *KILL), (1, *PAUSE), (2, *KILL), (3, *PAUSE)]}
+KILLS = 50
+SECONDS_PER_KILL = 40  # far more than it takes; limits the guest
 
 
 class Cluster:
@@ -62,6 +72,20 @@ class Cluster:
 
     def hydractl(self, *arguments):
         self.run("build/release/bin/hydractl", *arguments)
+
+    def data_bytes(self):
+        """What each replica of the volume holds."""
+        shown = subprocess.run(["build/release/bin/hydractl", "volume", "show", "disk", "--json"],
+                               cwd=self.root, env=self.environment, check=True, capture_output=True)
+        return json.loads(shown.stdout)["data_bytes"]
+
+    def sessions(self, node):
+        """How many initiators are logged in at this node."""
+        url = f"http://127.0.0.1:{self.base + 200 + node}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        found = re.findall(r"^hydra_iscsi_sessions\S* (\S+)$", text, re.MULTILINE)
+        return sum(map(float, found))
 
     def healthy(self):
         self.hydractl("status", "--wait", "--timeout", "60s")
@@ -94,36 +118,149 @@ def suite(root, expected):
     return one or two
 
 
-def guest(root):
-    with Cluster(root, "512M") as cluster:
-        command = ["scripts/guest", "disk", *(str(cluster.port(node)) for node in (1, 2, 3)), "--mib",
-                   str(GUEST_MIB)]
-        with subprocess.Popen(command, cwd=root) as kernel:
-            disturbed = 0
-            while True:
-                try:
-                    code = kernel.wait(timeout=8)
-                    break
-                except subprocess.TimeoutExpired:
-                    pass
-                node = disturbed % 3 + 1
-                begin, end = (("pause", "resume") if disturbed % 2 else ("kill", "start"))
-                cluster.node(begin, node)
-                time.sleep(4)
-                cluster.node(end, node)
-                cluster.healthy()
+class Guest:
+    """A kernel that scripts/guest boots, as long as the with block lasts."""
+
+    def __init__(self, cluster, file_system, nodes, *options):
+        self.folder = tempfile.mkdtemp(prefix="hydra-guest-")
+        self.words = os.path.join(self.folder, "words")
+        self.console = os.path.join(self.folder, "console")
+        os.mkdir(self.words)
+        self.command = ["scripts/guest", "disk", *(str(cluster.port(node)) for node in nodes), "--fs",
+                        file_system, "--host", self.words, "--console", self.console, *options]
+        self.root = cluster.root
+
+    def said(self, line):
+        """Whether its console has a line by now that begins so."""
+        try:
+            with open(self.console, encoding="utf-8", errors="replace") as console:
+                return f"\nguest: {line}" in "\n" + console.read()
+        except FileNotFoundError:
+            return False
+
+    def tell(self, word):
+        path = os.path.join(self.words, word)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write("done\n")
+        os.rename(path + ".new", path)
+
+    def lost_connections(self):
+        with open(self.console, encoding="utf-8", errors="replace") as console:
+            found = re.search(r"guest: no errors seen; (\d+) connections were lost", console.read())
+        return int(found.group(1)) if found else 0
+
+    def wait(self, seconds):
+        """Its exit status, or None if it still runs after that time."""
+        try:
+            return self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, cwd=self.root)
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def disturb(cluster, node, begin, end):
+    cluster.node(begin, node)
+    time.sleep(DOWN)
+    cluster.node(end, node)
+    cluster.healthy()
+
+
+def guest(root, file_system, paths):
+    disturbed = 0
+    held = None
+    with Cluster(root, GUEST_SIZE) as cluster, \
+            Guest(cluster, file_system, range(1, paths + 1), "--mib", str(GUEST_MIB), "--timeout",
+                  "600") as kernel:
+        grown = False
+        quiet_until = None
+        while (code := kernel.wait(0.5)) is None:
+            if kernel.said("waits for grow") and not grown:
+                cluster.hydractl("volume", "resize", "disk", "--size", GROWN_SIZE)
+                kernel.tell("grow")
+                grown = True
+            elif kernel.said("waits for trim") and held is None:
+                held = cluster.data_bytes()
+                kernel.tell("trim")
+            elif quiet_until is None:
+                quiet_until = time.monotonic() if kernel.said("logged in") else None
+            elif time.monotonic() > quiet_until:
+                disturb(cluster, *DISTURBANCES[paths][disturbed % len(DISTURBANCES[paths])])
                 disturbed += 1
-    print(f"{disturbed} times a node was killed or paused meanwhile")
-    if code == 2:
+                quiet_until = time.monotonic() + QUIET
+        if code == 2:
+            return NOT_INSTALLED
+        if code != 0:
+            return 1
+        lost = kernel.lost_connections()
+        freed = held - cluster.data_bytes()
+    print(f"{disturbed} times a node was killed or paused meanwhile; trimming freed"
+          f" {freed >> 20} of {held >> 20} MiB")
+    return 0 if lost > 0 and freed >= GUEST_MIB << 20 else 1
+
+
+def wait_until(condition, what, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"{what}: not within {seconds} s")
+        time.sleep(0.2)
+
+
+def guest_kills(root, count, file_system):
+    with Cluster(root, GUEST_SIZE) as cluster, \
+            Guest(cluster, file_system, (1, 2, 3), "--loop", "--timeout",
+                  str(300 + count * SECONDS_PER_KILL)) as kernel:
+        wait_until(lambda: kernel.said("writes until told to stop") or kernel.wait(0) is not None,
+                   "the guest's file system", 300)
+        killed = 0
+        while killed < count and kernel.wait(0) is None:
+            node = killed % 3 + 1
+            # It is one of those that serve the guest again, not a bystander.
+            wait_until(lambda: cluster.sessions(node) > 0, f"a session at node {node}", PATIENCE)
+            kernel.wait(1 + killed % 4)
+            cluster.node("kill", node)
+            time.sleep(killed % 5)
+            cluster.node("start", node)
+            cluster.healthy()
+            killed += 1
+            print(f"node {node} was killed and is back: {killed} of {count}", flush=True)
+        kernel.tell("stop")
+        while (code := kernel.wait(600)) is None:
+            pass
+        if code == 2:
+            return NOT_INSTALLED
+        lost = kernel.lost_connections()
+    print(f"{killed} times a node was killed during verified writes; {lost} connections were lost")
+    return 0 if code == 0 and killed == count and lost >= count else 1
+
+
+def qemu(root):
+    if any(shutil.which(tool) is None for tool in qemu_tools.TOOLS):
         return NOT_INSTALLED
-    return 0 if code == 0 and disturbed > 0 else 1
+    with Cluster(root, str(qemu_tools.SIZE)) as cluster:
+        return qemu_tools.check([cluster.url(node) for node in (1, 2, 3)], cluster.folder)
 
 
 def main():
     if len(sys.argv) == 4 and sys.argv[2] == "suite":
         return suite(sys.argv[1], sys.argv[3])
-    if len(sys.argv) == 3 and sys.argv[2] == "guest":
-        return guest(sys.argv[1])
+    if len(sys.argv) == 5 and sys.argv[2] == "guest" and sys.argv[3] in FILE_SYSTEMS and \
+            sys.argv[4] in ("1", "3"):
+        return guest(sys.argv[1], sys.argv[3], int(sys.argv[4]))
+    if 3 <= len(sys.argv) <= 5 and sys.argv[2] == "guest-kills":
+        count, file_system = (sys.argv[3:] + [str(KILLS), "xfs"][len(sys.argv) - 3:])
+        return guest_kills(sys.argv[1], int(count), file_system)
+    if len(sys.argv) == 3 and sys.argv[2] == "qemu":
+        return qemu(sys.argv[1])
     print(__doc__)
     return 2
 

@@ -279,7 +279,7 @@ TEST(SharedStateBytes, ComeBackOrAreRefused) {
     EXPECT_FALSE(SharedState::Decode(good.substr(0, length)).ok()) << length;
   }
   EXPECT_FALSE(SharedState::Decode(good + "x").ok());
-  EXPECT_EQ(SharedState::Decode("\x02" + good.substr(1)).status().code(), Code::kUnsupported);
+  EXPECT_EQ(SharedState::Decode("\x03" + good.substr(1)).status().code(), Code::kUnsupported);
 }
 
 TEST_F(TwoPaths, BytesThatNobodyUnderstandsKeepEveryoneFromChangingThem) {

@@ -172,7 +172,8 @@ TEST_F(ScsiDevice, InquiryAndReportLunsLeaveAttentionsRequestSenseTakesThem) {
 }
 
 TEST(ScsiSense, FixedAndDescriptorFormat) {
-  Sense sense{SenseKey::kIllegalRequest, Asc::kInvalidFieldInCdb, 0x1234, Sense::Field{true, 2, 7}};
+  Sense sense{
+      SenseKey::kIllegalRequest, Asc::kInvalidFieldInCdb, 0x1234, Sense::Field{true, 2, 7}, {}};
   const Bytes fixed = EncodeSense(sense, false);
   EXPECT_EQ(fixed, (Bytes{0xf0, 0, 5, 0, 0, 0x12, 0x34, 10, 0, 0, 0, 0, 0x24, 0, 0, 0xcf, 0, 2}));
   const Bytes descriptors = EncodeSense(sense, true);

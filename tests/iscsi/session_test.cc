@@ -344,6 +344,7 @@ TEST_F(SessionTest, AResetEndsEveryonesTasksAndTellsThem) {
   unit_->Join(&other);
   disk_->Hold();
   ASSERT_OK(Give(Read(1, 0, 1)));
+  disk_->Pass();
   ASSERT_OK(Give(TaskRequest(5)));
   disk_->Release();
   EXPECT_TRUE(sent_.empty()) << "the other's tasks are still under way";
@@ -354,6 +355,17 @@ TEST_F(SessionTest, AResetEndsEveryonesTasksAndTellsThem) {
   ASSERT_OK(Give(Read(2, 0, 1)));
   ExpectStatus(2, ScsiStatus::kCheckCondition);
   unit_->Leave(&other);
+}
+
+TEST_F(SessionTest, EndsIfTheAccountItWasLetInByTurnsOutNotToCount) {
+  parameters_.confirmed = false;
+  parameters_.chap_revision = 3;
+  Open();
+  EXPECT_TRUE(unit_->unconfirmed());
+  disk_->access()->now.epoch = 5;
+  disk_->access()->now.chap_revision = 5;
+  unit_->RefreshShared([](const Status& refreshed) { EXPECT_OK(refreshed); });
+  EXPECT_FALSE(closed_.empty());
 }
 
 TEST_F(SessionTest, AColdResetEndsTheSession) {

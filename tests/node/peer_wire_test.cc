@@ -99,6 +99,42 @@ TEST(PeerWire, CarriesPiecesOfImages) {
   EXPECT_EQ(piece->piece.payload.size(), 1u);
 }
 
+TEST(PeerWire, CarriesBlocks) {
+  BlockMessage message{3, 1, 2, false, false, 77, 1234567, 0xabcdef01, {}};
+  auto got = DecodePeerMessage(Arrived(EncodePeerMessage(message)));
+  ASSERT_OK(got.status());
+  const BlockMessage& asked = std::get<BlockMessage>(*got);
+  EXPECT_EQ(asked.group, 3u);
+  EXPECT_EQ(asked.from, 1u);
+  EXPECT_EQ(asked.to, 2u);
+  EXPECT_FALSE(asked.answer);
+  EXPECT_EQ(asked.lba, 77u);
+  EXPECT_EQ(asked.version, 1234567u);
+  EXPECT_EQ(asked.crc, 0xabcdef01u);
+
+  message.answer = message.found = true;
+  message.data = {Buffer::Allocate(4 * kPageSize), kPageSize, 2 * kPageSize};
+  const PeerFrame sent = EncodePeerMessage(message);
+  EXPECT_EQ(sent.type, FrameType::kBlock);
+  EXPECT_EQ(sent.payload[0].data(), message.data.data());  // not copied
+  const Frame good = Arrived(sent);
+  got = DecodePeerMessage(good);
+  ASSERT_OK(got.status());
+  EXPECT_EQ(std::get<BlockMessage>(*got).data.length, 2 * kPageSize);
+  for (size_t length = 0; length < good.header.size(); ++length) {
+    Frame cut = good;
+    cut.header.resize(length);
+    EXPECT_FALSE(DecodePeerMessage(cut).ok()) << length;
+  }
+  Frame none = good;
+  none.payload_bytes = 0;
+  EXPECT_FALSE(DecodePeerMessage(none).ok());
+  Frame huge = good;
+  huge.payload = Buffer::Allocate(17 * kPageSize);
+  huge.payload_bytes = 17 * kPageSize;
+  EXPECT_FALSE(DecodePeerMessage(huge).ok());
+}
+
 TEST(PeerWire, CarriesHeartbeats) {
   paxos::Heartbeat heartbeat;
   heartbeat.from = 1;

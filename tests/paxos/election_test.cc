@@ -70,6 +70,52 @@ TEST(Election, AGroupThatIsLeftAloneElectsSomeoneAndKeepsIt) {
   EXPECT_EQ(c[master].ballot(), ballot);
 }
 
+// A process that ends takes its connections along: nobody has to wait until it has been silent for
+// long, but what was granted to it binds to its end.
+TEST(Election, WhenTheMastersConnectionsBreakAnotherIsElectedAsItsLeaseEnds) {
+  Cluster c(3);
+  c.Elect(1);
+  c.Pass(500 * kMs, true);
+  const Nanos granted = std::max(c.leases(2).GrantedUntil(1, c.leases(1).boot()),
+                                 c.leases(3).GrantedUntil(1, c.leases(1).boot()));
+  c.Crash(1);
+  for (const int node : {2, 3}) c.leases(node).ConnectionLost(1);
+  EXPECT_FALSE(c.leases(2).Alive(1, c.now(2)));
+  while (c.now(2) + 5 * kMs < granted) {
+    c.Pass(5 * kMs, true);
+    EXPECT_FALSE(c[2].serving() || c[3].serving()) << "a lease binds its grantors";
+  }
+  const ReplicaOptions defaults;
+  c.Pass(defaults.election_spread + 20 * kMs, true);
+  EXPECT_TRUE(c[2].serving() || c[3].serving());
+}
+
+TEST(Election, AMasterThatFallsSilentIsReplacedSoonAfterItIsTakenForDead) {
+  Cluster c(3);
+  c.Elect(1);
+  c.Pass(500 * kMs, true);
+  c.Cut(1);
+  const LeaseTable::Options leases;
+  const ReplicaOptions defaults;
+  c.Pass(leases.dead_after - leases.interval, true);
+  EXPECT_FALSE(c[2].serving() || c[3].serving());
+  c.Pass(leases.interval + 2 * defaults.election_spread + 20 * kMs, true);
+  EXPECT_TRUE(c[2].serving() || c[3].serving());
+}
+
+// The peer lives, and is heard again before anybody is free to elect another.
+TEST(Election, AConnectionThatBreaksAndComesBackChangesNothing) {
+  Cluster c(3);
+  c.Elect(1);
+  for (int i = 0; i < 20; ++i) {
+    c.Pass(100 * kMs, true);
+    for (const int node : {2, 3}) c.leases(node).ConnectionLost(1);
+  }
+  c.Pass(1000 * kMs, true);
+  EXPECT_TRUE(c[1].serving());
+  EXPECT_EQ(c[1].ballot().round, 1u);
+}
+
 TEST(Election, PreVoteIsRefusedWhileTheMasterLives) {
   Cluster c(3);
   c.Elect(1);

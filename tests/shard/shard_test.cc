@@ -49,6 +49,17 @@ class ShardTest : public testing::Test {
     ASSERT_OK(node_->CreateGroup(kGroup, 1, 1, members, now_));
     Flush();
   }
+  // The process ends, and another begins.
+  void Restart() {
+    node_.reset();
+    ASSERT_OK(engine_->Close());
+    engine_.reset();
+    auto engine = Engine::Open(engine_options_);
+    ASSERT_OK(engine.status());
+    engine_ = std::move(*engine);
+    node_ = std::make_unique<NodeCore>(options_, engine_.get(), now_);
+    ASSERT_OK(node_->Start(now_));
+  }
   // The only voter, serving, with a session open.
   void StartAlone() {
     Start(1);
@@ -159,13 +170,16 @@ class ShardTest : public testing::Test {
     request.op.kind = OpKind::kOpaque;
     return request;
   }
-  // What the replica itself holds.
-  char LocalBlock(Lba lba) {
+  static ShardRequest LocalRead(Lba lba) {
     ShardRequest request;
     request.kind = ShardRequest::Kind::kReadLocal;
     request.lba = lba;
     request.count = 1;
-    const uint64_t id = Submit(std::move(request));
+    return request;
+  }
+  // What the replica itself holds.
+  char LocalBlock(Lba lba) {
+    const uint64_t id = Submit(LocalRead(lba));
     RunReads();
     const ShardReply& reply = Reply(id);
     EXPECT_EQ(reply.answer, ShardAnswer::kDone);
@@ -321,6 +335,29 @@ TEST_F(ShardTest, TwoComparesDoNotSucceedOnTheSameValueWhileTheWindowIsFull) {
 
 // --- What peers are sent -----------------------------------------------------------------------
 
+// An answer before would send the gateway round in circles: it cannot know what overtook its write.
+TEST_F(ShardTest, AnOvertakenWriteIsRefusedWhenWhatOvertookItCanBeSeen) {
+  StartAlone();
+  ASSERT_EQ(Do(Write(7, 'a')).answer, ShardAnswer::kDone);
+  const Instance seen = shard().replica().commit();
+  const uint64_t first = Submit(Write(7, 'b'));
+  ShardRequest late = Write(7, 'c');
+  late.seen = seen;
+  const uint64_t overtaken = Submit(late);
+  ShardRequest elsewhere = Write(8, 'd');
+  elsewhere.seen = seen;
+  const uint64_t other = Submit(elsewhere);
+  EXPECT_FALSE(Answered(overtaken));
+  Flush();
+  EXPECT_EQ(Reply(first).answer, ShardAnswer::kDone);
+  EXPECT_EQ(Reply(other).answer, ShardAnswer::kDone);
+  ASSERT_EQ(Reply(overtaken).answer, ShardAnswer::kStale);
+  EXPECT_GE(Reply(overtaken).commit, VersionInstance(Reply(first).outcome.version));
+  late.seen = Reply(overtaken).commit;
+  EXPECT_EQ(Do(late).answer, ShardAnswer::kDone);
+  EXPECT_EQ(LocalBlock(7), 'c');
+}
+
 TEST_F(ShardTest, APeerThatAsksAgainBeforeItsAnswerWasReadIsAnsweredOnce) {
   StartAlone();
   for (Lba lba = 1; lba <= 5; ++lba) Do(Write(lba, 'a'));
@@ -341,6 +378,60 @@ TEST_F(ShardTest, APeerThatAsksAgainBeforeItsAnswerWasReadIsAnsweredOnce) {
     EXPECT_EQ(reply->entries[0].instance, 2u);
   }
   EXPECT_EQ(answers, (std::map<NodeId, size_t>{{2, 1}, {3, 1}}));
+}
+
+// It would have forgotten what it promised; alone in its group it would even serve an empty one.
+TEST_F(ShardTest, ADroppedReplicaIsNeverMadeAgainUnderTheSameName) {
+  StartAlone();
+  const std::vector<paxos::Member> alone = {{{1, 1}, paxos::Role::kVoter}};
+  ASSERT_OK(node_->DropGroup(kGroup, now_));
+  EXPECT_CODE(node_->CreateGroup(kGroup, 1, 1, alone, now_), Code::kFailedPrecondition)
+      << "the record of the drop is on its way";
+  Flush();
+  EXPECT_CODE(node_->CreateGroup(kGroup, 1, 1, alone, now_), Code::kFailedPrecondition);
+  ASSERT_OK(node_->CreateGroup(kGroup, 1, 4, {}, now_)) << "a later one is another";
+  Flush();
+  ASSERT_OK(node_->DropGroup(kGroup, now_));
+  Flush();
+  EXPECT_CODE(node_->CreateGroup(kGroup, 1, 4, {}, now_), Code::kFailedPrecondition);
+  Restart();
+  for (const uint32_t incarnation : {1u, 2u}) {
+    EXPECT_CODE(node_->CreateGroup(kGroup, 1, incarnation, alone, now_), Code::kFailedPrecondition)
+        << incarnation;
+  }
+  EXPECT_EQ(node_->shard(kGroup), nullptr);
+  EXPECT_OK(node_->CreateGroup(kGroup, 1, 5, {}, now_));
+}
+
+// A read that was planned, and that nobody has been given to carry out.
+TEST_F(ShardTest, AReplicaThatIsDroppedLeavesNoReadBehindThatKeepsSegmentsFromBeingFreed) {
+  StartAlone();
+  Do(Write(5, 'a'));
+  node_->Submit(kGroup, LocalRead(5), now_);
+  ASSERT_OK(node_->DropGroup(kGroup, now_));
+  Flush();
+  EXPECT_TRUE(reads_.empty());
+  const Result<uint64_t> purge = engine_->Purge({});
+  ASSERT_OK(purge.status());
+  Flush();
+  EXPECT_TRUE(engine_->PurgeProgress(*purge)->done) << "a segment is still being read";
+}
+
+// The ticket is nobody's then, and does not say what kind of read it was.
+TEST_F(ShardTest, AReadOfTheLogThatReturnsToALaterReplicaIsDropped) {
+  StartAlone();
+  Do(Write(5, 'a'));
+  Receive(2, paxos::CatchUp{1, {{}}});
+  ASSERT_EQ(reads_.size(), 1u);
+  ASSERT_OK(node_->DropGroup(kGroup, now_));
+  ASSERT_OK(node_->CreateGroup(kGroup, 1, 2, {}, now_));
+  RunReads();
+  Flush();
+  EXPECT_TRUE(reads_.empty());
+  const Result<uint64_t> purge = engine_->Purge({});
+  ASSERT_OK(purge.status());
+  Flush();
+  EXPECT_TRUE(engine_->PurgeProgress(*purge)->done) << "a segment is still being read";
 }
 
 TEST_F(ShardTest, APeerIsSentOnlySoMuchAtATimeOfAllGroups) {

@@ -11,7 +11,12 @@ constexpr uint64_t kPlenty = 1ull << 40;
 }  // namespace
 
 Chaos::Chaos(Scheduler* scheduler, Cluster* cluster, FaultAtlas* atlas, Operator* op, uint64_t seed)
-    : scheduler_(scheduler), cluster_(cluster), atlas_(atlas), operator_(op), rng_(seed) {
+    : scheduler_(scheduler),
+      cluster_(cluster),
+      atlas_(atlas),
+      operator_(op),
+      rng_(seed),
+      rot_rng_(~seed) {
   pace_ = Milliseconds(rng_.Percent(60) ? rng_.Between(50, 800) : rng_.Between(500, 2000));
   if (cluster->knobs().taste == Taste::kPolitics) pace_ = Milliseconds(rng_.Between(50, 500));
   DrawKinds();
@@ -30,6 +35,7 @@ void Chaos::DrawKinds() {
       {&Chaos::Crash, 10, 4, 4},
       {&Chaos::LosePower, 10, 4, 4},
       {&Chaos::PauseOne, 6, 3, 3},
+      {&Chaos::BreakConnections, 6, 6, 2},
       {&Chaos::KillAll, 2, 1, 12},
       {&Chaos::CutPower, 8, 3, 20},
       {&Chaos::Rot, 4, 2, 10},
@@ -73,6 +79,7 @@ NodeId Chaos::AnyAlive() {
 void Chaos::Round() {
   // What is going on is given time to do its harm.
   if (running_ && (plots_ == 0 || rng_.Percent(25))) One();
+  if (running_ && atlas_->mode() != FaultAtlas::Mode::kNodes) RotAndScrub();
   // Stores that failed for good, whatever the reason, are replaced by people.
   for (const NodeId node : cluster_->nodes()) {
     if (cluster_->broken(node) && !down_.contains(node)) ReplaceLater(node);
@@ -174,6 +181,15 @@ void Chaos::PauseOne() {
   });
 }
 
+// Nobody died, but it looks so.
+void Chaos::BreakConnections() {
+  const NodeId peer = AnyNode();
+  Count("connections", peer);
+  for (const NodeId node : cluster_->nodes()) {
+    if (rng_.Percent(60)) cluster_->LoseConnection(node, peer);
+  }
+}
+
 void Chaos::Rot() {
   const NodeId node = AnyNode();
   // It may sleep for a while, and be met by a restart.
@@ -201,6 +217,28 @@ bool Chaos::RotOf(NodeId node) {
     Mend(node);
   });
   return true;
+}
+
+// Where single payloads may rot, their nodes stay in service: it is theirs to notice and to mend.
+void Chaos::RotBlocksOf(NodeId node) {
+  SimDisk& disk = cluster_->disk(node);
+  if (cluster_->broken(node) || !disk.powered()) return;
+  const RotTarget target{&disk, kSegmentDirectory, cluster_->store(node),
+                         cluster_->durable_batch(node)};
+  const auto may = [&](GroupId group, Instance instance) {
+    return atlas_->MayRotPayload(node, group % kMaxGroups, instance);
+  };
+  if (RotBlocks(target, may, &rot_rng_)) Count("rotten blocks", node);
+}
+
+void Chaos::RotAndScrub() {
+  const auto any = [&] { return cluster_->nodes()[rot_rng_.Below(cluster_->nodes().size())]; };
+  if (rot_rng_.Percent(30)) RotBlocksOf(any());
+  if (rot_rng_.Percent(10)) {
+    const NodeId node = any();
+    constexpr uint64_t kRate = 4u << 20;
+    cluster_->Touch(node, [](NodeCore* core, Nanos now) { core->scrubber().Start(kRate, now); });
+  }
 }
 
 void Chaos::FailIo() {

@@ -54,8 +54,11 @@ class Chaos {
   void KillAll();
   void CutPower();
   void PauseOne();
+  void BreakConnections();
   void Rot();
   bool RotOf(NodeId node);
+  void RotBlocksOf(NodeId node);
+  void RotAndScrub();
   void FailIo();
   void WipeOne();
   void FillDisk();
@@ -84,6 +87,7 @@ class Chaos {
   FaultAtlas* const atlas_;
   Operator* const operator_;
   Rng rng_;
+  Rng rot_rng_;  // of its own, so that seeds without rotting blocks stay what they were
   bool running_ = true;
   Nanos pace_;
   std::vector<Kind> kinds_;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/sim/cluster.h"
-
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/sabotage.h"
 #include "blockstore/batch_format.h"
+#include "tests/sim/cluster_node.h"
 
 namespace hydra::sim {
 namespace {
@@ -21,6 +21,7 @@ struct Wire {
 
 uint64_t SizeOf(const PeerMessage& message) {
   uint64_t bytes = 100;
+  if (const auto* block = std::get_if<BlockMessage>(&message)) bytes += block->data.length;
   if (const auto* inner = std::get_if<paxos::Message>(&message)) {
     if (const auto* accept = std::get_if<paxos::Accept>(&inner->body)) {
       for (const paxos::AcceptEntry& entry : *accept->entries) bytes += 50 + entry.meta.bytes;
@@ -47,6 +48,13 @@ std::string DescribeWire(const PeerMessage& message) {
   if (const auto* inner = std::get_if<paxos::Message>(&message)) {
     return fmt::format("g{} {}", inner->group, paxos::Describe(*inner));
   }
+  if (const auto* block = std::get_if<BlockMessage>(&message)) {
+    return fmt::format("g{} {}>{} {} {} version {}", block->group, block->from, block->to,
+                       !block->answer ? "Block?"
+                       : block->found ? "Block"
+                                      : "NoBlock",
+                       block->lba, block->version);
+  }
   const auto& beat = std::get<paxos::Heartbeat>(message);
   return fmt::format("{}>{} {} {} lease {} notices {}", beat.from, beat.to,
                      beat.is_reply ? "HeartbeatReply" : "Heartbeat", beat.sequence, beat.lease,
@@ -54,34 +62,6 @@ std::string DescribeWire(const PeerMessage& message) {
 }
 
 }  // namespace
-
-// One machine.
-struct Cluster::Node {
-  Node(Scheduler* scheduler, NodeId id, const SimClock::Options& clock_options)
-      : id(id), clock(scheduler, id, clock_options), gate(scheduler, id) {}
-
-  const NodeId id;
-  SimClock clock;
-  NodeGate gate;
-  std::unique_ptr<SimDisk> disk;
-  // Destroyed in the opposite order: the core and everything in flight before the engine.
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<NodeCore> core;
-  std::map<uint64_t, ShardRead> reads;
-  std::unique_ptr<Job> job;
-  std::map<uint64_t, Instance> local_reads;  // request -> what was applied when it came
-  uint64_t failed_calls = 0;                 // of the disk, before the process started
-  uint64_t next_read = 0;
-  bool writing = false;
-  bool broken = false;
-  uint64_t boots = 0;
-  uint64_t stores = 0;
-  uint64_t durable_batch = 0;  // known to be
-  Uuid store;
-  std::map<GroupId, paxos::Invariants::Snapshot> before;
-  std::map<GroupId, uint32_t> incarnations;
-  std::set<GroupId> durable_groups;  // something of them was seen on this disk
-};
 
 Cluster::Cluster(Scheduler* scheduler, const Knobs& knobs, uint64_t seed)
     : scheduler_(scheduler),
@@ -217,6 +197,7 @@ void Cluster::Boot(NodeId id) {
                                               : rng_.Between(lease / 2, lease));
   }
   const Nanos now = node.clock.Now();
+  node.rotten = 0;
   node.core = std::make_unique<NodeCore>(options, node.engine.get(), now);
   const Status started = node.core->Start(now);
   if (!started.ok()) {
@@ -225,6 +206,8 @@ void Cluster::Boot(NodeId id) {
     if (node.disk->powered()) Broken(&node, started.WithContext("start"));
     return;
   }
+  // As the catalogue tells it.
+  for (const NodeId other : node_ids_) node.core->Know(other);
   node.before.clear();
   node.gate.Start();
   network_.SetUp(id, true);
@@ -254,11 +237,19 @@ void Cluster::Kill(NodeId id, bool power_loss) {
   if (!node.gate.alive()) return;
   scheduler_->Note({power_loss ? "power loss" : "killed", id});
   Died(&node);
+  for (const NodeId other : node_ids_) {
+    if (rng_.Percent(50)) LoseConnection(other, id);
+  }
   if (power_loss) {
     node.disk->PowerLoss();
   } else {
     node.disk->Crash();
   }
+}
+
+void Cluster::LoseConnection(NodeId id, NodeId peer) {
+  Node& node = At(id);
+  if (id != peer && node.gate.alive() && !node.gate.paused()) node.core->ConnectionLost(peer);
 }
 
 uint64_t Cluster::life(NodeId id) const { return At(id).boots; }
@@ -334,24 +325,21 @@ void Cluster::Act(Node* node) {
   for (PeerMessage& message : out.messages) {
     Packet packet;
     packet.from = node->id;
-    packet.to = std::visit(
-        [](const auto& m) -> NodeId {
-          if constexpr (std::is_same_v<std::decay_t<decltype(m)>, paxos::Heartbeat>) {
-            return m.to;
-          } else {
-            return m.to.node;
-          }
-        },
-        message);
+    packet.to = ReceiverOf(message);
     if (nodes_.find(packet.to) == nodes_.end()) continue;
     packet.bytes = SizeOf(message);
     packet.fingerprint = message.index() == 0 ? std::get<paxos::Message>(message).body.index() : 99;
     packet.body = std::make_shared<const Wire>(Wire{std::move(message)});
     network_.Send(std::move(packet));
   }
+  // A block that was mended from a peer was rotten all the same: something must have made it so.
+  const uint64_t rotten = node->core->Repairs().found;
+  if (rotten > std::exchange(node->rotten, rotten) && node->disk->powered() && on_broken_) {
+    on_broken_(node->id, std::string(kCannotRead) + "rotten blocks");
+  }
   for (ShardReply& reply : out.replies) {
     if (reply.answer == ShardAnswer::kDamaged && node->disk->powered() && on_broken_) {
-      on_broken_(node->id, "cannot read what it has: " + reply.status.ToString());
+      on_broken_(node->id, std::string(kCannotRead) + reply.status.ToString());
     }
     std::optional<Instance> as_of;
     const auto local = node->local_reads.find(reply.id);
@@ -440,198 +428,6 @@ void Cluster::StartJob(Node* node) {
     node->engine->FinishJob(std::move(node->job));
     Act(node);
   });
-}
-
-// --- Checks
-// ---------------------------------------------------------------------------------------
-
-void Cluster::CheckNode(Node* node) {
-  std::erase_if(node->durable_groups,
-                [&](GroupId group) { return !node->core->shards().contains(group); });
-  for (const auto& [group, shard] : node->core->shards()) {
-    const paxos::Replica& replica = shard->replica();
-    ++checks_;
-    std::string broken = paxos::Invariants::State(replica);
-    // Who is readmitted begins anew.
-    uint32_t& incarnation = node->incarnations[group];
-    if (incarnation != replica.options().self.incarnation) node->before.erase(group);
-    incarnation = replica.options().self.incarnation;
-    const auto before = node->before.find(group);
-    if (broken.empty() && before != node->before.end()) {
-      broken = paxos::Invariants::Step(before->second, replica);
-    }
-    if (!broken.empty()) {
-      return Fail(fmt::format("node {} group {}: {}", node->id, group, broken));
-    }
-    const bool moved = before == node->before.end() || before->second.applied != replica.applied();
-    node->before[group] = paxos::Invariants::Take(replica);
-    NoteChosen(node, group);
-    if (!replica.installing() && replica.applied() == replica.commit() &&
-        replica.config().instance() != shard->state().config().instance()) {
-      return Fail(
-          fmt::format("node {} group {}: not the configuration that it applied", node->id, group));
-    }
-    if (!moved || replica.installing()) continue;
-    const auto [chain, first] =
-        chains_.try_emplace({group, replica.applied()}, shard->state().chain());
-    if (!first && chain->second != shard->state().chain()) {
-      return Fail(
-          fmt::format("node {} group {}: what was chosen up to instance {} is not what "
-                      "another replica applied",
-                      node->id, group, replica.applied()));
-    }
-  }
-}
-
-// Reads what was chosen next from this node's log, if it is there: whoever applies an instance
-// first may not have it on its own disk yet.
-void Cluster::NoteChosen(Node* node, GroupId group) {
-  auto& known = effects_[group];
-  const auto info = node->engine->Info(group);
-  if (info.ok() && info->stable > 0) node->durable_groups.insert(group);
-  if (!info.ok() || info->installing) return;
-  while (known.size() < info->stable) {
-    const Instance instance = known.size() + 1;
-    if (node->engine->LogEntries(group, instance, instance).empty()) return;
-    const auto record = node->engine->ReadLogRecord(group, instance);
-    if (!record.ok()) return;
-    std::map<Block, LocalReads::Effect> effects;
-    const auto& operations = record->entry.operations;
-    for (size_t i = 0; i < operations.size(); ++i) {
-      const Operation& op = operations[i];
-      const bool write = op.kind == ::hydra::OpKind::kWrite;
-      if (!write && op.kind != ::hydra::OpKind::kZero && op.kind != ::hydra::OpKind::kUnmap)
-        continue;
-      for (uint64_t b = 0; b < op.count; ++b) {
-        const Block block = uint64_t{group} << 32 | (op.lba + b);
-        const Version version = MakeVersion(instance, static_cast<uint32_t>(i));
-        effects[block] = {block, version, write ? uint64_t{op.crcs[b]} : kAbsent};
-      }
-    }
-    auto& list = known.emplace_back();
-    for (const auto& [block, effect] : effects) list.push_back(effect);
-  }
-}
-
-void Cluster::TellChosen(LocalReads* reads) const {
-  for (const auto& [group, instances] : effects_) {
-    for (size_t i = 0; i < instances.size(); ++i) reads->Chosen(group, i + 1, instances[i]);
-  }
-}
-
-NodeId Cluster::MasterOf(GroupId group) {
-  NodeId master = 0;
-  Ballot best;
-  for (const NodeId id : node_ids_) {
-    Shard* shard = this->shard(id, group);
-    if (shard == nullptr || !shard->ready()) continue;
-    if (shard->replica().ballot() > best) {
-      best = shard->replica().ballot();
-      master = id;
-    }
-  }
-  return master;
-}
-
-paxos::Config Cluster::NewestConfig(GroupId group) {
-  paxos::Config newest;
-  bool any = false;
-  for (const NodeId id : node_ids_) {
-    Shard* shard = this->shard(id, group);
-    if (shard == nullptr) continue;
-    const paxos::Config& config = shard->replica().config();
-    if (!any || config.instance() > newest.instance()) newest = config;
-    any = true;
-  }
-  return newest;
-}
-
-std::string Cluster::Unconverged() {
-  for (const auto& [id, node] : nodes_) {
-    if (node->writing || node->job != nullptr) return fmt::format("node {} is at work", id);
-  }
-  for (const GroupId group : group_ids_) {
-    const NodeId master = MasterOf(group);
-    if (master == 0) return fmt::format("group {} has no master", group);
-    const paxos::Replica& head = shard(master, group)->replica();
-    for (const paxos::Member& member : head.config().members()) {
-      Shard* replica = shard(member.id.node, group);
-      if (replica == nullptr) {
-        return fmt::format("group {}: node {} has no replica", group, member.id.node);
-      }
-      if (replica->replica().options().self != member.id) {
-        return fmt::format("group {}: node {} is not incarnation {}", group, member.id.node,
-                           member.id.incarnation);
-      }
-      if (replica->replica().applied() != head.commit() || !replica->serves_local()) {
-        return fmt::format("group {}: node {} has applied {} of {}{}{}", group, member.id.node,
-                           replica->replica().applied(), head.commit(),
-                           replica->replica().installing() ? ", installing" : "",
-                           replica->replica().suspect() ? ", suspect" : "");
-      }
-    }
-  }
-  return {};
-}
-
-std::string Cluster::Describe() {
-  std::string text;
-  for (const auto& [id, node] : nodes_) {
-    if (!node->gate.alive()) {
-      text += fmt::format("node {}: {}\n", id, node->broken ? "broken" : "down");
-      continue;
-    }
-    const EngineStats stats = node->engine->Stats();
-    text += fmt::format("node {}: {}queued {} free segments {} of {} KiB{}{}\n", id,
-                        node->gate.paused() ? "paused, " : "", stats.queued_bytes,
-                        stats.free_segments, stats.space_bytes >> 10,
-                        node->writing ? ", writing" : "", node->job ? ", job" : "");
-    for (const NodeId refused : node->core->leases().rolled_back()) {
-      text += fmt::format("  refuses node {}: rolled back\n", refused);
-    }
-    for (const auto& [group, shard] : node->core->shards()) {
-      const paxos::Replica& r = shard->replica();
-      constexpr const char* kModes[] = {"follower", "pre-voting", "preparing", "recovering",
-                                        "master"};
-      std::string members;
-      for (const paxos::Member& member : r.config().members()) {
-        members += fmt::format(" {}.{}{}", member.id.node, member.id.incarnation,
-                               member.role == paxos::Role::kLearner ? "l" : "");
-      }
-      text += fmt::format(
-          "  group {}: {}.{} {} promised {} commit {} applied {} last {} config {}:{}{}{}{}{}\n",
-          group, r.options().self.node, r.options().self.incarnation,
-          kModes[static_cast<int>(r.mode())], paxos::Describe(r.promised()), r.commit(),
-          r.applied(), r.last(), r.config().instance(), members, r.suspect() ? " suspect" : "",
-          r.installing() ? " installing" : "", shard->ready() ? " ready" : "",
-          shard->failed().ok() ? "" : " " + shard->failed().ToString());
-    }
-  }
-  return text;
-}
-
-std::string Cluster::CompareReplicas() {
-  for (const GroupId group : group_ids_) {
-    const NodeId master = MasterOf(group);
-    std::optional<uint64_t> blocks;
-    std::optional<uint64_t> state;
-    if (master == 0) return fmt::format("group {} has no master", group);
-    for (const paxos::Member& member : shard(master, group)->replica().config().members()) {
-      Shard* replica = shard(member.id.node, group);
-      if (replica == nullptr) continue;
-      const auto digest = At(member.id.node).engine->Digest(group);
-      if (!digest.ok()) return "digest: " + digest.status().ToString();
-      if (blocks && *blocks != *digest) {
-        return fmt::format("group {}: the blocks of node {} differ", group, member.id.node);
-      }
-      if (state && *state != replica->state().Digest()) {
-        return fmt::format("group {}: the state of node {} differs", group, member.id.node);
-      }
-      blocks = *digest;
-      state = replica->state().Digest();
-    }
-  }
-  return {};
 }
 
 }  // namespace hydra::sim

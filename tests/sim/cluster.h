@@ -29,6 +29,9 @@ namespace hydra::sim {
 
 inline constexpr char kSegmentDirectory[] = "/store/segments";  // on every node's disk
 
+// How a broken node's complaint about a damaged read begins.
+inline constexpr char kCannotRead[] = "cannot read what it has: ";
+
 // Replies go back to whoever asked. `as_of`: of a local read, what the replica had applied when it
 // took the request.
 using ReplyHandler =
@@ -62,6 +65,8 @@ class Cluster {
   bool alive(NodeId node) const;
   bool paused(NodeId node) const;
   bool broken(NodeId node) const;  // its store failed: only Wipe helps
+  // As a node sees it whose peer has died, or whose connection broke for another reason.
+  void LoseConnection(NodeId node, NodeId peer);
   void Pause(NodeId node);
   void Resume(NodeId node);
 
@@ -85,6 +90,11 @@ class Cluster {
   std::string Describe();
   // Compares blocks and state of all members; checkpoints. "" or what differs.
   std::string CompareReplicas();
+  // Every node looks at all it has; "" when all have, and what they found is mended.
+  void StartScrubs();
+  std::string Unscrubbed();
+  // A rotten block that is left; "" if none.
+  std::string FindDamage();
 
   // Reports all that was chosen, as far as it was seen on a disk. Values are the blocks' checksums.
   void TellChosen(LocalReads* reads) const;

@@ -78,6 +78,7 @@ unsigned ExpectedOf(Sabotage sabotage) {
     case Sabotage::kUseShortSpare: return kStoreFails;
     case Sabotage::kReuseSegmentEarly: return kLostEntry | kStoreFails;
     case Sabotage::kTrustUnsyncedMap: return kLostEntry | kStoreFails;
+    case Sabotage::kRepairAnyVersion: return kLostEntry | kWrongAnswer;
     case Sabotage::kApplyTwice: return kLostEntry;
     case Sabotage::kForgetSessions: return kLostEntry;
     case Sabotage::kIgnoreSeen: return kOverwritten | kOldWrite;

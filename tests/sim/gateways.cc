@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/crc32c.h"
-#include "tests/sim/block_content.h"
+#include "tests/sim/history.h"
 
 namespace hydra::sim {
 namespace {

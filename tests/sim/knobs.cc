@@ -101,6 +101,7 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
         aside.Percent(50) ? aside.Between(1, 8) * kPageSize : CatchUpBudget::kBytesPerPeer;
   }
   if (aside.Percent(30)) k.engine.checkpoint_batches = aside.Between(20, 400);
+  r.election_spread = static_cast<Nanos>(aside.Between(0, 60)) * kMillisecond;
   return k;
 }
 

@@ -3,10 +3,15 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/sabotage.h"
+#include "daemon/member_plan.h"
 
 namespace hydra::sim {
 namespace {
+
+constexpr unsigned kDropPercent = 4;  // of the rounds, a replica that is not wanted is looked at
 
 FaultAtlas::Members Voters(const std::vector<paxos::Member>& members) {
   FaultAtlas::Members voters;
@@ -20,7 +25,8 @@ FaultAtlas::Members Voters(const std::vector<paxos::Member>& members) {
 
 void Operator::Start() {
   for (const GroupId group : cluster_->groups()) {
-    atlas_->AddGroup(group, Voters(cluster_->NewestConfig(group).members()));
+    wanted_[group] = cluster_->NewestConfig(group).members();
+    atlas_->AddGroup(group, Voters(wanted_[group]));
     incarnations_[group] = 1;
   }
   Round();
@@ -38,10 +44,12 @@ void Operator::Look(GroupId group) {
   if (config.members().empty()) return;
   NoteConfig(group, config);
   CreateMissing(group, config);
+  DropUnwanted(group, config);
+  Replace(group, config);
+  if (restless_ && rng_.Percent(moves_percent_) && Reached(group, config)) Move(group, config);
   const NodeId master = cluster_->MasterOf(group);
   if (master == 0 || cluster_->shard(master, group)->replica().config() != config) return;
-  if (Replace(group, master, config) || Promote(group, master, config)) return;
-  if (restless_ && rng_.Percent(3)) Move(group, master, config);
+  TakeStep(group, master);
 }
 
 void Operator::NoteConfig(GroupId group, const paxos::Config& config) {
@@ -79,11 +87,29 @@ void Operator::NoteConfig(GroupId group, const paxos::Config& config) {
   }
 }
 
-// A member whose replica is gone, is somebody else by now, or may not vote any more.
-bool Operator::Replace(GroupId group, NodeId master, const paxos::Config& config) {
+// --- What is wanted -----------------------------------------------------------------------------
+
+bool Operator::Reached(GroupId group, const paxos::Config& config) const {
+  return paxos::Config(0, wanted_.at(group)).members() == config.members();
+}
+
+std::string Operator::Unfinished() {
+  for (const GroupId group : cluster_->groups()) {
+    if (Reached(group, cluster_->NewestConfig(group))) continue;
+    std::string members;
+    for (const paxos::Member& member : wanted_[group]) {
+      members += fmt::format(" {}.{}", member.id.node, member.id.incarnation);
+    }
+    return fmt::format("group {} has not the members that are wanted:{}", group, members);
+  }
+  return {};
+}
+
+// A member whose replica is gone, or may not vote any more, gets its place anew.
+void Operator::Replace(GroupId group, const paxos::Config& config) {
   for (const paxos::Member& member : config.members()) {
     const NodeId node = member.id.node;
-    if (!cluster_->alive(node) || node == master) continue;
+    if (!cluster_->alive(node)) continue;
     Shard* shard = cluster_->shard(node, group);
     const bool lost = shard == nullptr;
     if (!lost && !shard->replica().suspect()) continue;
@@ -93,66 +119,65 @@ bool Operator::Replace(GroupId group, NodeId master, const paxos::Config& config
         !created_.contains({group, node, member.id.incarnation})) {
       continue;
     }
-    std::vector<paxos::Member> members = config.members();
-    for (paxos::Member& m : members) {
-      if (m.id == member.id) {
-        m = {{node, ++incarnations_[group]}, paxos::Role::kLearner};
-      }
+    for (paxos::Member& wanted : wanted_[group]) {
+      if (wanted.id == member.id) wanted.id.incarnation = ++incarnations_[group];
     }
-    return Propose(group, master, std::move(members));
   }
-  return false;
 }
 
-bool Operator::Promote(GroupId group, NodeId master, const paxos::Config& config) {
-  for (const paxos::Member& member : config.members()) {
-    if (member.role != paxos::Role::kLearner) continue;
-    Shard* shard = cluster_->shard(member.id.node, group);
-    if (shard == nullptr || shard->replica().options().self != member.id ||
-        !shard->serves_local() || shard->replica().suspect()) {
-      continue;
-    }
-    std::vector<paxos::Member> members = config.members();
-    for (paxos::Member& m : members) {
-      if (m.id == member.id) m.role = paxos::Role::kVoter;
-    }
-    return Propose(group, master, std::move(members));
-  }
-  return false;
-}
-
-bool Operator::Move(GroupId group, NodeId master, const paxos::Config& config) {
-  std::vector<paxos::Member> members = config.members();
-  if (config.voters() > cluster_->knobs().replicas) {
-    const size_t victim = rng_.Below(members.size());
-    members.erase(members.begin() + static_cast<long>(victim));
-    return Propose(group, master, std::move(members));
-  }
+// One more, one fewer, or one somewhere else.
+void Operator::Move(GroupId group, const paxos::Config& config) {
+  std::vector<paxos::Member>& wanted = wanted_[group];
   std::vector<NodeId> spare;
   for (const NodeId node : cluster_->nodes()) {
-    if (config.FindNode(node) == nullptr && cluster_->alive(node) &&
-        cluster_->shard(node, group) == nullptr) {
-      spare.push_back(node);
-    }
+    if (config.FindNode(node) == nullptr && cluster_->alive(node)) spare.push_back(node);
   }
-  if (spare.empty()) return false;
-  members.push_back(
-      {{spare[rng_.Below(spare.size())], ++incarnations_[group]}, paxos::Role::kLearner});
-  return Propose(group, master, std::move(members));
+  const bool more = wanted.size() > cluster_->knobs().replicas;
+  const bool leave = more ? !rng_.Percent(20) : rng_.Percent(50) && !spare.empty();
+  if (leave) {
+    const size_t victim = rng_.Below(wanted.size());
+    wanted.erase(wanted.begin() + static_cast<long>(victim));
+  }
+  if (spare.empty() || wanted.size() > cluster_->knobs().replicas + 1 || (leave && more)) return;
+  wanted.push_back(
+      {{spare[rng_.Below(spare.size())], ++incarnations_[group]}, paxos::Role::kVoter});
 }
 
-bool Operator::Propose(GroupId group, NodeId master, std::vector<paxos::Member> members) {
-  if (Voters(members).empty() || atlas_->changing(group) || cluster_->paused(master)) return false;
+// --- What is done about it ----------------------------------------------------------------------
+
+void Operator::TakeStep(GroupId group, NodeId master) {
+  if (cluster_->paused(master)) return;
+  const paxos::Replica& replica = cluster_->shard(master, group)->replica();
+  std::set<NodeId> alive;
+  std::set<NodeId> gone;
+  const Nanos now = cluster_->clock(master).Now();
+  for (const NodeId node : cluster_->nodes()) {
+    if (node == master || cluster_->core(master)->leases().Alive(node, now)) {
+      alive.insert(node);
+    } else if (rng_.Percent(50)) {
+      gone.insert(node);  // a master waits for long; here time is short
+    }
+  }
+  const MemberStep step =
+      NextMemberStep(wanted_[group], ViewOf(replica, std::move(alive), std::move(gone)));
+  if (step.kind == MemberStep::Kind::kChange) Propose(group, master, step.members);
+  if (step.kind != MemberStep::Kind::kHandOver) return;
+  cluster_->Touch(master, [=, to = step.to](NodeCore* core, Nanos at) {
+    core->shard(group)->replica().HandOver(to, at).IgnoreError();
+  });
+}
+
+void Operator::Propose(GroupId group, NodeId master, std::vector<paxos::Member> members) {
+  if (Voters(members).empty() || atlas_->changing(group)) return;
   const paxos::Config config = cluster_->NewestConfig(group);
   if (Voters(members) != Voters(config.members()) && !atlas_->BeginChange(group, Voters(members))) {
-    return false;
+    return;
   }
   cluster_->Touch(master, [this, group, members](NodeCore* core, Nanos now) {
     Shard* shard = core->shard(group);
     proposed_in_[group] = shard->replica().ballot();
     shard->ChangeMembers(members, now).IgnoreError();
   });
-  return true;
 }
 
 // A member without a replica gets one, as the catalogue would tell its node.
@@ -170,6 +195,25 @@ void Operator::CreateMissing(GroupId group, const paxos::Config& config) {
       if (core->shard(group) != nullptr) return;
       const auto members = reborn ? config.members() : std::vector<paxos::Member>();
       core->CreateGroup(group, 1, id.incarnation, members, now).IgnoreError();
+    });
+  }
+}
+
+// As Node::Impl::TendUnwanted: a replica goes when its own log says that it does not vote.
+void Operator::DropUnwanted(GroupId group, const paxos::Config& config) {
+  const paxos::Config wanted(0, wanted_[group]);
+  // Who knows the group's members may be down.
+  if (config.instance() < noted_[group]) return;
+  for (const NodeId node : cluster_->nodes()) {
+    if (!cluster_->alive(node) || cluster_->paused(node)) continue;
+    if (wanted.FindNode(node) != nullptr || config.FindNode(node) != nullptr) continue;
+    // A node may hear of it late, and goes on with what is out of date meanwhile.
+    if (cluster_->shard(node, group) == nullptr || !rng_.Percent(kDropPercent)) continue;
+    cluster_->Touch(node, [group](NodeCore* core, Nanos now) {
+      Shard* shard = core->shard(group);
+      if (shard == nullptr) return;
+      if (shard->replica().IsVoter()) return shard->replica().AskMembership(now);
+      core->DropGroup(group, now).IgnoreError();
     });
   }
 }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operator: what people and the catalogue do to a cluster. Replaces members whose store is lost or
-// lost records, promotes learners that caught up, moves replicas to spare nodes. Sees all nodes at
-// once, as a person would, but changes members only through masters.
+// Operator: what people and the catalogue do to a cluster. Wants new replicas for members whose
+// store is lost or lost records, more of them, fewer, or on other nodes; lets each group's master
+// take the steps that the daemon's own planner says (daemon/member_plan.h); makes and drops
+// replicas as the catalogue would tell their nodes. Sees all nodes at once, as a person would, but
+// changes members only through masters.
 #pragma once
 
+#include <iterator>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "base/rng.h"
 #include "tests/sim/cluster.h"
@@ -18,7 +23,11 @@ namespace hydra::sim {
 class Operator {
  public:
   Operator(Scheduler* scheduler, Cluster* cluster, FaultAtlas* atlas, uint64_t seed)
-      : scheduler_(scheduler), cluster_(cluster), atlas_(atlas), rng_(seed) {}
+      : scheduler_(scheduler),
+        cluster_(cluster),
+        atlas_(atlas),
+        rng_(seed),
+        moves_percent_(kMovesPercent[rng_.Below(std::size(kMovesPercent))]) {}
 
   void Start();
   // Replicas move to spare nodes now and then.
@@ -30,24 +39,35 @@ class Operator {
   void Damaged(NodeId node) { wiped_.erase(node); }
   bool wiped(NodeId node) const { return wiped_.contains(node); }
   uint64_t changes() const { return changes_; }
+  // A group whose members are not yet those that are wanted; "" if there is none.
+  std::string Unfinished();
 
  private:
+  // How often replicas move: rot, for one, is met again only where they stay.
+  static constexpr unsigned kMovesPercent[] = {0, 1, 3, 8};
+
   void Round();
   void Look(GroupId group);
   void NoteConfig(GroupId group, const paxos::Config& config);
-  bool Replace(GroupId group, NodeId master, const paxos::Config& config);
-  bool Promote(GroupId group, NodeId master, const paxos::Config& config);
-  bool Move(GroupId group, NodeId master, const paxos::Config& config);
+  // What is wanted.
+  void Replace(GroupId group, const paxos::Config& config);
+  void Move(GroupId group, const paxos::Config& config);
+  bool Reached(GroupId group, const paxos::Config& config) const;
+  // What is done about it.
   void CreateMissing(GroupId group, const paxos::Config& config);
-  bool Propose(GroupId group, NodeId master, std::vector<paxos::Member> members);
+  void DropUnwanted(GroupId group, const paxos::Config& config);
+  void TakeStep(GroupId group, NodeId master);
+  void Propose(GroupId group, NodeId master, std::vector<paxos::Member> members);
   void CheckRepaired();
 
   Scheduler* const scheduler_;
   Cluster* const cluster_;
   FaultAtlas* const atlas_;
   Rng rng_;
+  const unsigned moves_percent_;
   bool restless_ = true;
   uint64_t changes_ = 0;
+  std::map<GroupId, std::vector<paxos::Member>> wanted_;  // all of them voters
   std::map<GroupId, Instance> noted_;
   std::map<GroupId, Ballot> proposed_in_;     // the change in flight
   std::map<GroupId, uint32_t> incarnations_;  // the highest given out

@@ -2,12 +2,14 @@
 #include "tests/sim/rot.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/coding.h"
 #include "blockstore/batch_format.h"
+#include "blockstore/vacuum.h"
 
 namespace hydra::sim {
 namespace {
@@ -89,6 +91,43 @@ bool RotAnywhere(const RotTarget& target, Rng* rng) {
     const uint64_t at = rng->Below(size);
     const auto bit = static_cast<unsigned>(rng->Below(8));
     if (!spared(at)) target.disk->FlipBit(paths[which], at, bit);
+  }
+  return true;
+}
+
+bool RotBlocks(const RotTarget& target, const std::function<bool(GroupId, Instance)>& may,
+               Rng* rng) {
+  constexpr size_t kLately = 80;
+  auto table = std::make_shared<SegmentTable>();
+  std::vector<std::pair<std::string, Candidate>> blocks;
+  const std::vector<Place> batches = Batches(target);
+  for (const std::string& path : Segments(target)) {
+    const SegmentNumber number = ParseSegmentFileName(path.substr(path.rfind('/') + 1));
+    auto file = OpenSegmentFile(target.disk, path, false);
+    if (!file.ok()) return false;
+    const auto size = (*file)->cached->Size();
+    if (!size.ok()) return false;
+    (*table)[number] = *file;
+    // Vacuum knows how to list a segment's blocks.
+    VacuumScanJob scan(target.store, table, static_cast<uint32_t>(*size / kPageSize), number);
+    scan.Run();
+    for (const Candidate& candidate : scan.candidates) {
+      if (!may(candidate.group, VersionInstance(candidate.version))) continue;
+      const uint64_t at = uint64_t{candidate.reference.page} * kPageSize;
+      const bool spared = std::any_of(batches.begin(), batches.end(), [&](const Place& batch) {
+        return batch.number >= target.durable_batch && batch.path == path && batch.header <= at &&
+               at < batch.end;
+      });
+      if (!spared) blocks.emplace_back(path, candidate);
+    }
+  }
+  if (blocks.empty()) return false;
+  for (uint64_t n = rng->Between(1, 4); n > 0; --n) {
+    const auto& [path, block] =
+        blocks[blocks.size() - 1 - rng->Below(std::min(blocks.size(), kLately))];
+    const uint64_t byte = rng->Below(uint64_t{block.block_pages} * kPageSize);
+    target.disk->FlipBit(path, uint64_t{block.reference.page} * kPageSize + byte,
+                         static_cast<unsigned>(rng->Below(8)));
   }
   return true;
 }

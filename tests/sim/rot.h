@@ -8,11 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/rng.h"
 #include "base/sim_disk.h"
 #include "base/uuid.h"
+#include "blockstore/types.h"
 
 namespace hydra::sim {
 
@@ -25,6 +27,11 @@ struct RotTarget {
 
 // Flips bits anywhere in a segment, a new one rather than an old one. False: nothing to flip.
 bool RotAnywhere(const RotTarget& target, Rng* rng);
+
+// Flips bits in a few blocks, of those last written rather, that `may` rot: of this group, written
+// by this instance, wherever they lie. False: nothing to flip.
+bool RotBlocks(const RotTarget& target, const std::function<bool(GroupId, Instance)>& may,
+               Rng* rng);
 
 // Flips a bit in the header or payload of one of the last batches. False: nothing to flip.
 bool RotNewest(const RotTarget& target, Rng* rng);

@@ -26,7 +26,8 @@ LAYERS = {
 PURE_LAYERS = ("blockstore", "paxos")  # driven by events and a clock that is passed in
 # ... and so are these of daemon/: what every replica must decide alike, and the master's part of it.
 PURE_FILES = tuple("daemon/" + name for name in (
-    "digest", "operation", "outcome", "range_locks", "session_table", "write_order"))
+    "block_content", "digest", "history", "linearizability", "operation", "outcome", "range_locks",
+    "register_search", "session_table", "write_order"))
 ASIO_OR_PROTOBUF_HEADERS = ("client", "daemon")  # the only headers that may include either
 MAX_LINES = 700
 SPDX = "SPDX-License-Identifier: Apache-2.0"

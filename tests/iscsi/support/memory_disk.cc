@@ -47,7 +47,7 @@ void MemoryDisk::CopyIn(uint64_t offset, std::span<const uint8_t> data) {
     const uint64_t block = (offset + done) / block_bytes_;
     const size_t within = static_cast<size_t>((offset + done) % block_bytes_);
     const size_t length = std::min<size_t>(data.size() - done, block_bytes_ - within);
-    std::vector<uint8_t>& bytes = blocks_[block];
+    std::vector<uint8_t>& bytes = access_->blocks[block];
     bytes.resize(block_bytes_);
     std::memcpy(bytes.data() + within, data.data() + done, length);
     done += length;
@@ -60,8 +60,8 @@ void MemoryDisk::CopyOut(uint64_t offset, std::span<uint8_t> data) const {
     const uint64_t block = (offset + done) / block_bytes_;
     const size_t within = static_cast<size_t>((offset + done) % block_bytes_);
     const size_t length = std::min<size_t>(data.size() - done, block_bytes_ - within);
-    const auto found = blocks_.find(block);
-    if (found == blocks_.end()) {
+    const auto found = access_->blocks.find(block);
+    if (found == access_->blocks.end()) {
       std::memset(data.data() + done, 0, length);
     } else {
       std::memcpy(data.data() + done, found->second.data() + within, length);
@@ -152,7 +152,7 @@ void MemoryDisk::Unmap(uint64_t offset, uint64_t length, Done done) {
     } else {
       const uint64_t from = std::min(end, first * block_bytes_);
       CopyIn(offset, std::vector<uint8_t>(from - offset));
-      blocks_.erase(blocks_.lower_bound(first), blocks_.lower_bound(last));
+      access_->blocks.erase(access_->blocks.lower_bound(first), access_->blocks.lower_bound(last));
       CopyIn(last * block_bytes_, std::vector<uint8_t>(end - last * block_bytes_));
     }
     done(Status::Ok());
@@ -178,11 +178,11 @@ void MemoryDisk::GetMap(uint64_t offset, uint64_t length,
     if (!failure_.ok()) return done(failure_);
     std::vector<MappedRange> ranges;
     for (uint64_t at = offset; at < offset + length;) {
-      const auto next = blocks_.lower_bound(at / block_bytes_);
-      const bool mapped = next != blocks_.end() && next->first == at / block_bytes_;
-      const uint64_t end = mapped                  ? (at / block_bytes_ + 1) * block_bytes_
-                           : next == blocks_.end() ? offset + length
-                                                   : next->first * block_bytes_;
+      const auto next = access_->blocks.lower_bound(at / block_bytes_);
+      const bool mapped = next != access_->blocks.end() && next->first == at / block_bytes_;
+      const uint64_t end = mapped                          ? (at / block_bytes_ + 1) * block_bytes_
+                           : next == access_->blocks.end() ? offset + length
+                                                           : next->first * block_bytes_;
       const uint64_t stop = std::min(end, offset + length);
       ranges.push_back({stop - at, mapped});
       at = stop;
@@ -190,6 +190,30 @@ void MemoryDisk::GetMap(uint64_t offset, uint64_t length,
     done(std::move(ranges));
   });
 }
+
+void MemoryDisk::Sanitize(uint64_t key, uint64_t epoch, std::function<void(double)> progress,
+                          Done done) {
+  sanitized_.push_back(key);
+  if (std::exchange(hold_erase_, false)) {
+    erase_ = [this, epoch, progress = std::move(progress), done = std::move(done)] {
+      Erase(epoch, progress, done);
+    };
+    return;
+  }
+  Erase(epoch, progress, done);
+}
+
+void MemoryDisk::Erase(uint64_t epoch, const std::function<void(double)>& progress,
+                       const Done& done) {
+  if (epoch != access_->now.epoch) return done(Status::Fenced("access was changed"));
+  access_->blocks.clear();
+  progress(0.5);
+  if (!std::exchange(hold_sanitize_, false)) return done(failure_);
+  sanitize_progress_ = progress;
+  sanitize_done_ = done;
+}
+
+void MemoryDisk::ReleaseSanitize(Status how) { std::exchange(sanitize_done_, {})(std::move(how)); }
 
 void MemoryDisk::Flush(Done done) {
   Run([this, done = std::move(done)] {
@@ -220,7 +244,8 @@ void MemoryDisk::ChangeAccess(uint64_t expected, std::string state, bool narrows
     if (access_->now.epoch != expected) {
       return done(Status::FailedPrecondition("changed meanwhile"));
     }
-    access_->now = {expected + 1, state};
+    access_->now.epoch = expected + 1;
+    access_->now.state = state;
     access_->narrowed += narrows;
     for (const auto& [disk, changed] : access_->watchers) changed();
     done(expected + 1);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "iscsi/disk.h"
@@ -18,6 +19,7 @@ namespace hydra::iscsi {
 
 // What several paths to the same disk share of it.
 struct MemoryAccess {
+  std::map<uint64_t, std::vector<uint8_t>> blocks;  // mapped ones
   DiskAccess now;
   std::map<const Disk*, std::function<void()>> watchers;
   uint64_t narrowed = 0;            // how often
@@ -45,6 +47,8 @@ class MemoryDisk : public Disk {
                        std::function<void(Result<bool>)> done) override;
   void GetMap(uint64_t offset, uint64_t length,
               std::function<void(Result<std::vector<MappedRange>>)> done) override;
+  void Sanitize(uint64_t key, uint64_t epoch, std::function<void(double)> progress,
+                Done done) override;
   void Flush(Done done) override;
   void WatchSize(std::function<void()> changed) override { changed_ = std::move(changed); }
   void LoadAccess(std::function<void(Result<DiskAccess>)> done) override;
@@ -59,27 +63,43 @@ class MemoryDisk : public Disk {
   // So many changes by commands that have arrived already fail with kStale.
   void Overtake(unsigned changes) { overtaken_ = changes; }
   void Hold() { holding_ = true; }
-  void Release();  // everything held, in order; and nothing is held any more
+  void Pass() { holding_ = false; }  // what comes now; what is held already stays
+  void Release();                    // everything held, in order; and nothing is held any more
   void ReleaseOne();
   size_t held() const { return held_.size(); }
   std::vector<uint8_t> Contents(uint64_t offset, uint64_t length);
   uint64_t flushes() const { return flushes_; }
+  // The next one is half done at once, and ends when it is released.
+  void HoldSanitize() { hold_sanitize_ = true; }
+  // The next one has done nothing until its erasing is released.
+  void HoldErase() { hold_erase_ = true; }
+  void ReleaseErase() { std::exchange(erase_, {})(); }
+  void MoveSanitize(double part) { sanitize_progress_(part); }
+  void ReleaseSanitize(Status how = Status::Ok());
+  // Keys of the sanitizings that began here.
+  const std::vector<uint64_t>& sanitized() const { return sanitized_; }
   const std::shared_ptr<MemoryAccess>& access() const { return access_; }
 
  private:
   void Run(std::function<void()> operation);
+  void Erase(uint64_t epoch, const std::function<void(double)>& progress, const Done& done);
   void CopyIn(uint64_t offset, std::span<const uint8_t> data);
   void CopyOut(uint64_t offset, std::span<uint8_t> data) const;
 
   DiskIdentity identity_;
   uint64_t size_;
   uint32_t block_bytes_;
-  std::map<uint64_t, std::vector<uint8_t>> blocks_;  // mapped ones
   std::function<void()> changed_;
   Status failure_;
   bool holding_ = false;
   std::deque<std::function<void()>> held_;
   uint64_t flushes_ = 0;
+  std::vector<uint64_t> sanitized_;
+  bool hold_sanitize_ = false;
+  bool hold_erase_ = false;
+  std::function<void()> erase_;
+  std::function<void(double)> sanitize_progress_;
+  Done sanitize_done_;
   std::shared_ptr<MemoryAccess> access_;
   unsigned overtaken_ = 0;
 

@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "tests/sim/linearizability.h"
+#include "daemon/linearizability.h"
 
-namespace hydra::sim {
+namespace hydra::history {
 namespace {
 
 // --- The definition, tried out
@@ -417,4 +417,4 @@ TEST(LinearizabilityRandom, LongHistoriesAreDecided) {
 }
 
 }  // namespace
-}  // namespace hydra::sim
+}  // namespace hydra::history

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Histories made by hand: what the checker must accept, and what it must not.
-#include "tests/sim/linearizability.h"
+#include "daemon/linearizability.h"
 
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hydra::sim {
+namespace hydra::history {
 namespace {
 
 using testing::HasSubstr;
@@ -438,4 +438,4 @@ TEST(Linearizability, WhatCannotBeDecidedIsSaid) {
 }
 
 }  // namespace
-}  // namespace hydra::sim
+}  // namespace hydra::history

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/sim/block_content.h"
+#include "daemon/block_content.h"
 
 #include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace hydra::sim {
+namespace hydra::history {
 namespace {
 
 std::vector<uint8_t> Filled(Block block, Value value, size_t size = 4096) {
@@ -58,4 +58,4 @@ TEST(BlockContent, AMixOfTwoWritesIsNoticed) {
 }
 
 }  // namespace
-}  // namespace hydra::sim
+}  // namespace hydra::history
