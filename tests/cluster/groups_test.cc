@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Claims about many groups on a cluster of real processes.
+#include <map>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/cluster/fixture.h"
+#include "tests/support/gtest_status.h"
+
+namespace hydra::cluster_test {
+namespace {
+
+constexpr uint32_t kVolumes = 16;
+constexpr uint32_t kShards = 16;
+constexpr uint32_t kGroups = kVolumes * kShards;
+constexpr uint64_t kExtents = 64;  // of a volume: all its shards have some
+
+uint64_t MessagesSent(const TestCluster& cluster, uint32_t node) {
+  const std::string name = "\nhydra_peer_messages_sent ";
+  const auto [status, page] = cluster.Get(node, "/metrics");
+  const size_t at = page.find(name);
+  if (status != 200 || at == std::string::npos) return 0;
+  return static_cast<uint64_t>(std::strtod(page.c_str() + at + name.size(), nullptr));
+}
+
+struct Masters {
+  std::map<uint32_t, uint32_t> of;  // node by group, where there is one
+  uint64_t rounds = 0;              // of ballots, over all groups
+};
+
+Masters LookAtMasters(Cluster client) {
+  Masters masters;
+  std::map<uint32_t, uint64_t> rounds;
+  const auto nodes = client.GetStatus(true);
+  if (!nodes.ok()) return masters;
+  for (const NodeInfo& node : *nodes) {
+    for (const ReplicaInfo& replica : node.replicas) {
+      if (replica.group == 0) continue;
+      if (replica.ready) masters.of[replica.group] = node.node;
+      uint64_t& round = rounds[replica.group];
+      round = std::max(round, replica.ballot_round);
+    }
+  }
+  for (const auto& [group, round] : rounds) masters.rounds += round;
+  return masters;
+}
+
+// Leases and heartbeats are between nodes, whatever the number of groups. Elections are not: each
+// group that lost its master has one, and they must not get in each other's way.
+TEST(SoakClusterGroups, HundredsThatLoseTheirMasterTogetherHaveAnotherWithoutAStorm) {
+  TestCluster cluster;
+  Cluster client = cluster.Connect();
+  std::vector<Volume> volumes;
+  for (uint32_t i = 0; i < kVolumes; ++i) {
+    VolumeSpec spec;
+    spec.name = fmt::format("volume-{}", i);
+    spec.bytes = kExtents * kMiB;
+    spec.shards = kShards;
+    ASSERT_OK(client.CreateVolume(spec));
+    Result<Volume> volume = Volume::Open(client, spec.name);
+    ASSERT_OK(volume.status());
+    volumes.push_back(*volume);
+  }
+  const auto write = [&](uint64_t version) {
+    for (uint64_t i = 0; i < kVolumes; ++i) {
+      for (uint64_t extent = 0; extent < kExtents; ++extent) {
+        ASSERT_OK(volumes[i].Write(extent * kMiB, Pattern(i * kExtents + extent, version, 4096)));
+      }
+    }
+  };
+  write(1);
+  Masters before;
+  ASSERT_TRUE(Eventually([&] {
+    before = LookAtMasters(client);
+    return before.of.size() == kGroups;
+  }));
+
+  // One heartbeat and one answer for each pair and interval (75 ms); one per group would be 256
+  // times as many. Masters may still move to where they are preferred.
+  const auto quiet = [&] {
+    const uint64_t sent = MessagesSent(cluster, 1);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return MessagesSent(cluster, 1) - sent < kGroups;
+  };
+  EXPECT_TRUE(Eventually(quiet, kPatience));
+
+  std::map<uint32_t, size_t> led;
+  for (const auto& [group, node] : before.of) ++led[node];
+  cluster.Kill(2);
+  write(2);
+  Masters after;
+  ASSERT_TRUE(Eventually(
+      [&] {
+        after = LookAtMasters(client);
+        return after.of.size() == kGroups;
+      },
+      kPatience));
+  for (const auto& [group, node] : after.of) EXPECT_NE(node, 2u);
+  EXPECT_GT(led[2], kGroups / 6) << "masters were spread";
+  // Twice for each would be unlucky; more, over all of them, is a storm.
+  EXPECT_LE(after.rounds - before.rounds, 3 * led[2] + kGroups / 8);
+  for (uint64_t i = 0; i < kVolumes; ++i) {
+    for (uint64_t extent = 0; extent < kExtents; ++extent) {
+      std::vector<uint8_t> bytes(4096);
+      ASSERT_OK(volumes[i].Read(extent * kMiB, bytes));
+      EXPECT_EQ(bytes, Pattern(i * kExtents + extent, 2, 4096));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hydra::cluster_test
