@@ -460,6 +460,9 @@ class Engine {
   // Whether Accept takes so much payload, now or after cleaning: else it is refused with kNoSpace
   // until something is deleted. Cheap while there is plenty.
   virtual bool TakesPayload(uint64_t bytes) const = 0;
+  // From now on, and until the engine is closed, entries of this group may use half of the reserve:
+  // what it decides makes room. It holds little, and overwrites it.
+  virtual void LetUseReserve(GroupId group) = 0;
   virtual uint64_t durable_batch() const = 0;  // as in Stats(), which costs more
   virtual const Status& poisoned() const = 0;  // OK while healthy
 

@@ -248,6 +248,7 @@ class EngineImpl final : public Engine, private BatchSink {
   EngineStats Stats() const override;
   Room PayloadRoom() const override { return volume_->PayloadRoom(); }
   bool TakesPayload(uint64_t bytes) const override { return volume_->TakesPayload(bytes); }
+  void LetUseReserve(GroupId group) override { use_reserve_.insert(group); }
   uint64_t durable_batch() const override { return volume_->position().next_batch - 1; }
   const Status& poisoned() const override { return poisoned_; }
   Status Close() override;
@@ -371,6 +372,7 @@ class EngineImpl final : public Engine, private BatchSink {
   std::unique_ptr<BlockMap> map_;
   std::map<GroupId, Group> groups_;
   std::set<GroupId> dropped_;            // ids that must not come back
+  std::set<GroupId> use_reserve_;        // LetUseReserve
   std::vector<GroupId> dropped_now_;     // since the last checkpoint
   std::vector<GroupId> dropped_before_;  // rows not yet swept
 

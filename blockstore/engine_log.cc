@@ -131,7 +131,8 @@ Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, E
   const uint32_t pages = accept.entry.PayloadPages();
   // A new master proposes again what is here already: that needs no more space in the end.
   const LogIndex::Slot* before = group->log.Find(instance);
-  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kLog, record.size(), pages,
+  const Urgency room = use_reserve_.contains(id) ? Urgency::kInstall : Urgency::kLog;
+  HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(room, record.size(), pages,
                                            before == nullptr ? 0 : before->payload_pages));
   HYDRA_RETURN_IF_ERROR(CheckEntryPayload(accept.entry, payload, group->block_pages));
 

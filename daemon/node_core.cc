@@ -60,6 +60,7 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group, GroupId store_group) {
   options.node = options_.node;
   options.lease = options_.leases.lease;
   options.seed = options_.seed * 1'000'003 + group;
+  options.may_use_reserve = options_.reserve_group == group;
   return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &catch_up_budget_);
 }
 

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <variant>
 #include <vector>
@@ -51,6 +52,9 @@ class NodeCore {
     uint64_t seed = 0;
     paxos::LeaseTable::Options leases;  // node, boot and quiet_until are filled in
     Shard::Options shard;               // group, node, lease and seed are filled in
+    // The group that goes on where a full disk stops the others: the catalogue, by which volumes
+    // are deleted.
+    std::optional<GroupId> reserve_group = {};
   };
 
   // The engine outlives the node.

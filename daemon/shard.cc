@@ -36,7 +36,9 @@ Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, 
       catch_up_budget_(catch_up_budget),
       builder_(1),
       next_ticket_((options.life << kLifeShift) + 1),
-      repair_(std::make_unique<RepairWork>()) {}
+      repair_(std::make_unique<RepairWork>()) {
+  if (options.may_use_reserve) engine_->LetUseReserve(store_group_);
+}
 
 Shard::~Shard() {
   for (const NodeId peer : catching_up_) catch_up_budget_->Return(peer, options_.catch_up_bytes);
@@ -400,7 +402,8 @@ bool Shard::TakesIn(Instance instance, const paxos::Body& body) {
   if (bytes == 0 || accepted_.contains(instance)) return true;
   // Nothing is applied before what is missing: to it, and to an install in its place, the room goes
   // first, or neither would ever end.
-  if (!engine_->TakesPayload(tokens_->waiting_bytes() + MissingBytes(instance) + bytes)) {
+  if (!options_.may_use_reserve &&
+      !engine_->TakesPayload(tokens_->waiting_bytes() + MissingBytes(instance) + bytes)) {
     HYDRA_PROBE("space: an entry is not taken in");
     return false;
   }
@@ -444,7 +447,7 @@ void Shard::Tick(Nanos now) {
     ChangeMembers(replica_->config().members(), now).IgnoreError();
   }
   // A master whose store fills up unforeseen could not apply what the others have stored.
-  if (!ready() || append_queue_.empty()) return;
+  if (!ready() || append_queue_.empty() || options_.may_use_reserve) return;
   const uint64_t bytes = PayloadOf(append_queue_.front().body);
   if (bytes > 0 && !engine_->TakesPayload(bytes)) GiveWay(bytes, now);
 }

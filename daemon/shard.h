@@ -197,6 +197,7 @@ class Shard {
     size_t max_waiting = 4096;         // client requests held here
     size_t catch_up_bytes = 1u << 20;  // per answer
     size_t install_chunk_bytes = 256u << 10;
+    bool may_use_reserve = false;  // Engine::LetUseReserve; nothing is refused for lack of room
   };
 
   // All outlive the shard. The engine's records are what it starts from.

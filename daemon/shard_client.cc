@@ -307,7 +307,7 @@ void Shard::GiveWay(uint64_t bytes, Nanos now) {
 
 bool Shard::RefuseForSpace(const ShardRequest& request, Nanos now) {
   const uint64_t pages = request.op.PayloadPages();
-  if (pages == 0) return false;
+  if (pages == 0 || options_.may_use_reserve) return false;
   const Status space = CheckSpace(pages * kPageSize, now);
   if (space.ok()) return false;
   if (space.code() == Code::kBusy) {

@@ -326,6 +326,36 @@ TEST(FullStore, RefusesWritesAndWorksAgainAfterDeleting) {
   }
 }
 
+// By such a group volumes are deleted: when others are refused for good, it still changes its few
+// blocks as often as it likes, and the room that it takes for that is reclaimed.
+TEST(FullStore, AGroupThatMayUseTheReserveGoesOnChangingItsBlocks) {
+  Store::Options options = SmallOptions(1);
+  options.segment_bytes = 1 << 20;
+  options.engine.capacity_bytes = 14 * options.segment_bytes;
+  options.engine.reserve_segments = 4;  // as elsewhere than in these tests
+  Store store(options);
+  store.MustStart();
+  ASSERT_OK(store.CreateGroup(5, 1));
+  store->LetUseReserve(5);
+  ASSERT_LT(Fill(&store, 0, 4096), 4096u);
+  const uint64_t segments = options.engine.capacity_bytes / options.segment_bytes;
+  const uint64_t pages = segments * options.segment_bytes / kPageSize;
+  for (uint64_t written = 0; written < 2 * pages; written += 8) {
+    Status status = store.Write(5, 0, 8);
+    if (status.code() == Code::kNoSpace) {  // until what it overwrote is reclaimed
+      ASSERT_OK(store.Checkpoint());
+      ASSERT_OK(store.RunJobs());
+      status = store.Write(5, 0, 8);
+    }
+    ASSERT_OK(status) << written;
+    ASSERT_OK(store.Settle());
+  }
+  EXPECT_CODE(store.Write(1, 0, 8), Code::kNoSpace);
+  EXPECT_LE(store->Stats().space_bytes, options.engine.capacity_bytes);
+  EXPECT_EQ(store.VerifySettled(), "");
+  EXPECT_EQ(store.Problems(), "");
+}
+
 TEST(FullStore, SurvivesPowerLossWhileFull) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     Store::Options options = SmallOptions(seed);

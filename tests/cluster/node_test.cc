@@ -189,5 +189,24 @@ TEST(ClusterNode, FullDiskRefusesWritesAndServesReadsAndDiscards) {
   EXPECT_EQ(back, Pattern(written - 1, 1, kMiB));
 }
 
+// Also where not one more block fits: what deletes a volume must not need the room that it makes.
+TEST(ClusterNode, AVolumeIsDeletedFromAFullClusterAndMakesRoom) {
+  TestCluster cluster({.nodes = 3, .extra = {"--capacity", "192MiB"}});
+  Volume kept = cluster.MakeVolume("kept", 16 * kMiB);
+  Volume volume = cluster.MakeVolume("data", 1024 * kMiB);
+  uint64_t extent = 0;
+  while (extent < 512 && volume.Write(extent * kMiB, Pattern(extent, 1, kMiB)).ok()) ++extent;
+  ASSERT_LT(extent, 512u);
+  // In every shard, until none takes a block.
+  for (uint64_t last = extent + 32; extent < last; ++extent) {
+    uint64_t at = extent * kMiB;
+    while (at < (extent + 1) * kMiB && volume.Write(at, Pattern(at, 1, 4096)).ok()) at += 4096;
+  }
+  EXPECT_CODE(kept.Write(0, Pattern(0, 1, 4096)), Code::kNoSpace);
+  Cluster client = cluster.Connect();
+  ASSERT_OK(client.DeleteVolume("data"));
+  EXPECT_TRUE(Eventually([&] { return kept.Write(0, Pattern(0, 1, kMiB)).ok(); }, kPatience));
+}
+
 }  // namespace
 }  // namespace hydra::cluster_test

@@ -478,6 +478,13 @@ TEST_F(ShardTest, DataIsRefusedWithoutSpaceAndDeletesAreNot) {
   EXPECT_EQ(Do(Write(5, 'a')).answer, ShardAnswer::kDone);
 }
 
+TEST_F(ShardTest, WhatDeletesVolumesIsNotRefusedForLackOfSpace) {
+  options_.reserve_group = kGroup;
+  StartAlone();
+  node_->leases().SetRoom(0, true);
+  EXPECT_EQ(Do(Write(5, 'a')).answer, ShardAnswer::kDone);
+}
+
 TEST_F(ShardTest, WritesAreChargedUntilTheyAreApplied) {
   StartAlone();
   node_->leases().SetRoom(4 * kPageSize, true);  // half of it is given away
