@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/disk_threads.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -15,9 +16,12 @@ constexpr unsigned kWorkers = 2;
 constexpr size_t kReadHereBytes = 64u << 10;
 // A header and two blocks: what a write of a client by itself becomes.
 constexpr size_t kWriteHereBytes = 12u << 10;
-// After a write that took longer, or a read, batches are written by the other thread for a while.
+// After a write that took longer, or a read, batches are written by the other thread for a while:
+// the longer it took, the longer. While this thread waits for the disk the node says nothing.
 constexpr Nanos kQuickWrite = 2 * kMillisecond;
-constexpr Nanos kAfterSlowWrite = 1 * kSecond;
+constexpr Nanos kAfterSlowWrite = 1 * kSecond;  // at least
+constexpr Nanos kAfterSlowWriteTimes = 100;
+constexpr Nanos kLongestAfterSlowWrite = 60 * kSecond;
 constexpr Nanos kAfterRead = 20 * kMillisecond;
 
 }  // namespace
@@ -42,7 +46,7 @@ void DiskThreads::Stop() {
 }
 
 bool DiskThreads::WritesHere(const Batch& batch, Nanos now) const {
-  const bool quick = last_slow_write_ == 0 || now >= last_slow_write_ + kAfterSlowWrite;
+  const bool quick = now >= slow_until_;
   const bool unread = last_read_ == 0 || now >= last_read_ + kAfterRead;
   return batch.bytes() <= kWriteHereBytes && !batch.opens_segment() && quick && unread &&
          reads_ == 0;
@@ -115,7 +119,11 @@ void DiskThreads::BatchDone(Batch* batch, const Status& written, Nanos took) {
   writing_ = false;
   ++writes_;
   writing_nanos_ += static_cast<uint64_t>(took);
-  if (took > kQuickWrite) last_slow_write_ = now;
+  longest_write_ = std::max(longest_write_, took);
+  if (took > kQuickWrite) {
+    slow_until_ =
+        now + std::clamp(kAfterSlowWriteTimes * took, kAfterSlowWrite, kLongestAfterSlowWrite);
+  }
   handlers_.written(took);
   completions_.clear();
   engine_->BatchDone(batch, written, now, &completions_);

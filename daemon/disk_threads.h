@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -48,6 +49,8 @@ class DiskThreads {
   uint64_t writes() const { return writes_; }
   uint64_t writing_nanos() const { return writing_nanos_; }
   Nanos writing_since() const { return writing_ ? writing_since_ : 0; }
+  // The longest that one took since this was asked last.
+  Nanos TakeLongestWrite() { return std::exchange(longest_write_, 0); }
 
  private:
   bool WritesHere(const Batch& batch, Nanos now) const;
@@ -69,7 +72,8 @@ class DiskThreads {
   uint64_t writes_ = 0;
   uint64_t writing_nanos_ = 0;
   Nanos last_read_ = 0;
-  Nanos last_slow_write_ = 0;
+  Nanos slow_until_ = 0;
+  Nanos longest_write_ = 0;
   std::vector<Completion> completions_;
   boost::asio::thread_pool writer_;
   boost::asio::thread_pool workers_;

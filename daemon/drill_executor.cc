@@ -28,10 +28,10 @@ constexpr milliseconds kCommandPatience(60'000);
 // Until all replicas have moved.
 constexpr milliseconds kMembersPatience(300'000);
 // A block at a time, on a disk that others use.
-constexpr milliseconds kRotPatience(10'000);
+constexpr milliseconds kRotPatience(60'000);
 constexpr size_t kShownOutput = 600;
 // Faults end by themselves when a drill dies; it renews nothing, so longer than any holds them.
-constexpr int kFaultsLastMs = 120'000;
+constexpr int kFaultsLastMs = 300'000;
 
 // What an ssh executor does unless told otherwise.
 const std::map<std::string, std::string> kSshDefaults = {

@@ -19,6 +19,6 @@ struct HttpAnswer {
 // that time.
 Result<HttpAnswer> HttpCall(const std::string& address, const std::string& target,
                             const std::string& body,
-                            std::chrono::milliseconds patience = std::chrono::milliseconds(2000));
+                            std::chrono::milliseconds patience = std::chrono::milliseconds(20'000));
 
 }  // namespace hydra::drill

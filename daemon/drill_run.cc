@@ -23,7 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kAdminPatience(10'000);
+constexpr milliseconds kAdminPatience(30'000);
 constexpr milliseconds kPagesPatience(5000);
 constexpr milliseconds kHealthPatience(90'000);
 constexpr milliseconds kSettlePatience(300'000);
@@ -32,6 +32,8 @@ constexpr unsigned kWarmUp = 1500;   // ms of load before the first fault
 constexpr unsigned kBetween = 700;   // ... and before each other
 constexpr unsigned kCoolDown = 700;  // ... and after the last
 constexpr unsigned kLook = 100;
+constexpr unsigned kMovePatience = 5000;  // ms for a hand-over, and how often it is asked for
+constexpr unsigned kMoves = 4;
 constexpr unsigned kNotice = 500;  // ms: a node that answers is heard from within that
 constexpr unsigned kMostClients = 256;
 constexpr uint64_t kVolumeBytes = 64ull << 20;
@@ -188,16 +190,20 @@ std::vector<std::pair<uint64_t, uint32_t>> Run::LoadBlocks() const {
 }
 
 Status Run::MoveMaster(uint32_t group, uint32_t node) {
-  HYDRA_RETURN_IF_ERROR(cluster_->MoveMaster(group, node));
-  // It is under way now; what the watch says is a moment old.
-  for (unsigned waited = 0; waited < 5000; waited += 10) {
-    const std::map<uint32_t, uint32_t> masters = watch_->masters();
-    const auto master = masters.find(group);
-    if (master != masters.end() && master->second == node) return Status::Ok();
-    std::this_thread::sleep_for(milliseconds(10));
+  // A master gives a hand-over up if its successor is not ready in time, so it is asked again.
+  for (unsigned tries = 0; tries < kMoves && !interrupted(); ++tries) {
+    HYDRA_RETURN_IF_ERROR(cluster_->MoveMaster(group, node));
+    // It is under way now; what the watch says is a moment old.
+    for (unsigned waited = 0; waited < kMovePatience; waited += 10) {
+      const std::map<uint32_t, uint32_t> masters = watch_->masters();
+      const auto master = masters.find(group);
+      if (master != masters.end() && master->second == node) return Status::Ok();
+      std::this_thread::sleep_for(milliseconds(10));
+    }
   }
   return Status::Unavailable(
-      fmt::format("node {} did not become the master of group {} within 5 s", node, group));
+      fmt::format("node {} did not become the master of group {} within {} s", node, group,
+                  kMoves * kMovePatience / 1000));
 }
 
 // --- Members ------------------------------------------------------------------------------------

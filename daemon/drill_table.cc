@@ -17,9 +17,13 @@ constexpr unsigned kAway = 2500;  // ms: how long a node is gone
 constexpr unsigned kIll = 4000;   // ... or not well
 constexpr unsigned kSlowLinkMs = 40;
 constexpr unsigned kLostPercent = 30;
-constexpr unsigned kGray = 12'000;      // ms: how long a node is ill until it must have noticed
-constexpr unsigned kMissedLook = 1000;  // ms: until others must have been seen to lead
-constexpr uint32_t kGrown = 5;          // replicas
+constexpr unsigned kGray = 12'000;  // ms: how long a node is ill until it must have noticed
+// ... and how much longer it may take where the machine has other things to do: a node compares
+// itself with its peers.
+constexpr unsigned kGrayPatience = 60'000;
+constexpr unsigned kMissedLook = 1000;  // ms: one look may miss a node, and what it leads
+constexpr unsigned kGrayLook = 100;
+constexpr uint32_t kGrown = 5;  // replicas
 constexpr unsigned kSlowDiskMs = 150;
 constexpr uint64_t kMostFilled = 4ull << 30;
 
@@ -97,10 +101,11 @@ Status MakeIll(Run& run, uint32_t node, const NodeFaults& faults, bool strict) {
   }
   HYDRA_RETURN_IF_ERROR(run.Set(node, faults));
   const unsigned held = run.Hold(kGray);
-  // One look may miss a node, and what it leads.
   size_t left = run.NotLedByOthers(node);
-  for (unsigned waited = 0; left > 0 && waited < kMissedLook; waited += kMissedLook / 10) {
-    run.Wait(kMissedLook / 10);
+  const unsigned patience = strict && replaceable && held >= kGray ? kGrayPatience : kMissedLook;
+  for (unsigned waited = 0; left > 0 && waited < patience && !run.interrupted();
+       waited += kGrayLook) {
+    run.Wait(kGrayLook);
     left = run.NotLedByOthers(node);
   }
   HYDRA_RETURN_IF_ERROR(run.Set(node, {}));

@@ -126,6 +126,7 @@ Status Node::Impl::Open() {
   options_.core.boot = RandomNumber();
   options_.core.seed = RandomNumber();
   options_.core.reserve_group = kSystemGroup;
+  next_request_ = RandomNumber() >> 8;
   core_ = std::make_unique<NodeCore>(options_.core, engine_.get(), started_);
   HYDRA_RETURN_IF_ERROR(core_->Start(started_));
   if (core_->shard(kSystemGroup) == nullptr) HYDRA_RETURN_IF_ERROR(CreateSystemGroup());

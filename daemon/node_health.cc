@@ -34,6 +34,7 @@ void Node::Impl::TendHealth() {
   disk.writes = disk_->writes();
   disk.write_nanos = disk_->writing_nanos();
   disk.writing_since = disk_->writing_since();
+  disk.longest_write = disk_->TakeLongestWrite();
   disk.answers = answers_;
   disk.answer_nanos = answer_nanos_;
   self_watch_.LookAtDisk(disk, now);

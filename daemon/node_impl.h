@@ -159,7 +159,7 @@ class Node::Impl {
   NodeOutput out_;
   bool awake_ = false;
   Nanos started_ = 0;
-  uint64_t next_request_ = 1;
+  uint64_t next_request_ = 1;  // random at the start: late answers to a former process fit nothing
   std::unordered_map<uint64_t, Asked> asked_;
   std::map<NodeId, rpc::Hello> peer_hellos_;  // what they said when they called
   struct Served {

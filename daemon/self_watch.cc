@@ -35,6 +35,12 @@ void SelfWatch::LookAtDisk(const Disk& disk, Nanos now) {
   const Nanos answered =
       answers == 0 ? 0 : static_cast<Nanos>((disk.answer_nanos - last_.answer_nanos) / answers);
   last_ = disk;
+  if (disk.longest_write >= kHangingWrite + kUnfitAfter) {
+    disk_.last_bad = now;
+    disk_.complaint =
+        fmt::format("its disk took {} ms for a write", disk.longest_write / kMillisecond);
+    return;
+  }
   const bool slow = took >= kSlowWrite;
   const bool alone = answers > 0 && took >= kSlowerThanOthers * answered;
   // A write that has only just begun says nothing, nor does a disk that nobody uses.

@@ -8,7 +8,7 @@
 // request waits for a majority of disks, so others do in a tenth of the time what this one cannot;
 // if all disks are slow, as on a machine with too much to do, requests are slow too, and there is
 // no reason to leave. Or a write hangs for seconds, whatever the others do: before long nothing
-// would be answered.
+// would be answered. It may be that very thread that waits for it, which then looks too late.
 //
 // Links: to most peers, and at least to two, a quarter of the heartbeats is not answered. If it is
 // one peer, it may be the peer's. If nothing is answered, it is no loss but an outage: leases end
@@ -40,13 +40,14 @@ class SelfWatch {
   static constexpr Nanos kLongestBreak = kSecond;    // between looks that say that it is bad
   static constexpr Nanos kLinkWindow = 2 * kSecond;
   static constexpr Nanos kOutage = kSecond / 2;  // without any answer
-  static constexpr uint64_t kFewestBeats = 20;   // to judge a link by
+  static constexpr uint64_t kFewestBeats = 12;   // to judge a link by: half of those of a window
   static constexpr uint64_t kUnansweredPercent = 25;
 
   struct Disk {
     uint64_t writes = 0;
     uint64_t write_nanos = 0;
     Nanos writing_since = 0;  // 0: no write is under way
+    Nanos longest_write = 0;  // of those that ended since the last look
     uint64_t answers = 0;     // to requests that change something
     uint64_t answer_nanos = 0;
   };

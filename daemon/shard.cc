@@ -447,7 +447,7 @@ void Shard::Tick(Nanos now) {
     ChangeMembers(replica_->config().members(), now).IgnoreError();
   }
   // A master whose store fills up unforeseen could not apply what the others have stored.
-  if (!ready() || append_queue_.empty() || options_.may_use_reserve) return;
+  if (!ready() || append_queue_.empty()) return;
   const uint64_t bytes = PayloadOf(append_queue_.front().body);
   if (bytes > 0 && !engine_->TakesPayload(bytes)) GiveWay(bytes, now);
 }

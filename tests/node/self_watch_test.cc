@@ -83,6 +83,18 @@ TEST_F(SelfWatchTest, ADiskThatHangsIsNoticedAlthoughNothingIsAnswered) {
   EXPECT_FALSE(fit());
 }
 
+TEST_F(SelfWatchTest, ADiskThatHungIsNoticedAlsoByWhoCouldNotLookMeanwhile) {
+  disk_.longest_write = 3 * kSecond;
+  Disk(kLook, 2 * kMillisecond, 3 * kMillisecond);
+  EXPECT_TRUE(fit());
+  disk_.longest_write = 5 * kSecond;
+  Disk(kLook, 2 * kMillisecond, 3 * kMillisecond);
+  EXPECT_FALSE(fit());
+  disk_.longest_write = 0;
+  Disk(SelfWatch::kFitAfter + kSecond, 2 * kMillisecond, 3 * kMillisecond);
+  EXPECT_TRUE(fit());
+}
+
 TEST_F(SelfWatchTest, AnIdleDiskIsFit) {
   Disk(60 * kSecond, 0, kMillisecond);
   EXPECT_TRUE(fit());
