@@ -85,7 +85,11 @@ void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
   for (auto it = addresses.begin(); it != addresses.end();) {
     it = FindNode(catalogue, it->first) == nullptr ? addresses.erase(it) : std::next(it);
   }
-  if (links_) links_->SetPeers(addresses);
+  if (links_) {
+    // Nodes without a catalogue turn those away that join, and this one may be who has it for them.
+    links_->Joined();
+    links_->SetPeers(addresses);
+  }
   options_.peers = std::move(addresses);
   node_->accounts_.Take(catalogue);
   DropStrangers(catalogue);

@@ -70,6 +70,8 @@ class PeerLinks {
   // What a peer said when it refused the last call; empty if it did not.
   std::string refusal(NodeId node) const;
   const Stats& stats() const { return stats_; }
+  // This node is let in, and says so from the next call on.
+  void Joined() { self_.joining = false; }
   void Close();
 
  private:
@@ -83,7 +85,7 @@ class PeerLinks {
   void SendNow(NodeId to, PeerFrame frame);
 
   boost::asio::io_context* const io_;
-  const NodeIdentity self_;
+  NodeIdentity self_;
   const size_t queue_bytes_;
   const Handlers handlers_;
   DrillFaults* const faults_;

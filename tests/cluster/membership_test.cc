@@ -128,6 +128,24 @@ TEST(SoakClusterMembership, AReplacedNodeHoldsEverythingWhenAnotherOneDies) {
   EXPECT_THAT(load.Verify(), IsEmpty());
 }
 
+// Whoever leads the catalogue in the end was let in by others, and has to let in the last one.
+TEST(SoakClusterMembership, EveryNodeLosesItsDiskInTurn) {
+  ChangingCluster cluster(3);
+  cluster->MakeVolume("data", 16 * kMiB, 2);
+  VerifiedLoad load(*cluster, "data", 2, 256);
+  for (const uint32_t node : {2u, 3u, 1u}) {
+    ASSERT_TRUE(load.WaitFor(100, kPatience));
+    cluster.Wipe(node);
+    cluster.Ctl({"node", "replace", std::to_string(node)});
+    cluster.Start(node, true);
+    ASSERT_TRUE(cluster.Settled()) << node;
+    EXPECT_EQ(cluster.ReplicasOn(node), 2u);
+  }
+  ASSERT_TRUE(load.WaitFor(100, kPatience));
+  EXPECT_THAT(load.Stop(), IsEmpty());
+  EXPECT_THAT(load.Verify(), IsEmpty());
+}
+
 TEST(SoakClusterMembership, AReplacementGoesOnWhenWhoDrivesItIsKilled) {
   ChangingCluster cluster(3);
   cluster->MakeVolume("data", 64 * kMiB, 12);
