@@ -132,6 +132,19 @@ struct ReadResult {
   std::vector<BlockInfo> blocks;  // one each
 };
 
+struct ScanRequest {
+  GroupId group = 0;
+  bool image = false;  // ScanImage; else ScanChanges
+  Version since = 0;
+  std::string cursor;
+  size_t limit = 0;
+};
+
+struct LbaRange {
+  Lba lba = 0;
+  uint64_t count = 0;
+};
+
 // A planned read: pins what it needs until it is finished or dropped.
 class ReadJob {
  public:
@@ -330,6 +343,9 @@ class Engine {
 
   // --- The log. -------------------------------------------------------------------------------
   virtual Result<GroupInfo> Info(GroupId group) const = 0;
+  // From which applied instance on its blocks may be served: see GroupInfo. None while a peer's
+  // blocks are being installed, and of a group that is not here.
+  virtual std::optional<Instance> ServesFrom(GroupId group) const = 0;
   virtual std::vector<GroupId> Groups() const = 0;
   // Durable entries in [from, to], in order; absent instances are left out.
   virtual std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const = 0;
@@ -358,6 +374,10 @@ class Engine {
   virtual Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job,
                                         DamagedRead* damaged = nullptr) = 0;
   virtual Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) = 0;
+  // Many reads as one job, for whoever is in no hurry.
+  virtual Result<std::unique_ptr<ReadJob>> PlanReads(GroupId group,
+                                                     const std::vector<LbaRange>& ranges) = 0;
+  virtual Result<std::vector<ReadResult>> FinishReads(std::unique_ptr<ReadJob> job) = 0;
   // What those blocks are, as of everything applied, from memory: no block is read. kData or
   // kUnmapped; what was written as zeroes takes no space and is not told from a hole.
   virtual Result<std::vector<BlockKind>> ReadMap(GroupId group, Lba lba, uint64_t count) = 0;
@@ -375,6 +395,9 @@ class Engine {
                                           size_t limit) = 0;
   // All blocks that are data, by lba, as of the last checkpoint.
   virtual Result<ChangeBatch> ScanImage(GroupId group, const std::string& cursor, size_t limit) = 0;
+  // Either of them as a job: rows are looked up on disk. kOutOfRange comes with the plan.
+  virtual Result<std::unique_ptr<ReadJob>> PlanScan(ScanRequest request) = 0;
+  virtual Result<ChangeBatch> FinishScan(std::unique_ptr<ReadJob> job) = 0;
 
   // A sum of hashes over (lba, version, kind, CRC) of all data blocks: equal on replicas at equal
   // applied instance. Checkpoints first (it reads the map): slow, for tests and scrub.

@@ -7,6 +7,7 @@
 // durable does it become stable and reach the overlay, which a checkpoint may write out.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -259,6 +260,14 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
     return false;
   }
 
+  // Where its blocks are, as far as look-ups succeed; the rest is Run's to say.
+  void Locate(std::vector<Reference>* references) {
+    if (!LookUp().ok()) return;
+    for (const Step& step : steps_) {
+      if (step.kind == Step::kRead) references->push_back(step.row.reference);
+    }
+  }
+
   // Blocks that could not be read right, and the rest.
   const std::vector<Damage>& damaged() const { return damaged_; }
   Lba lba() const { return lba_; }
@@ -297,13 +306,18 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
     HYDRA_CHECK(copied == out.size());
   }
 
-  Status ReadAll() {
+  Status LookUp() {
     for (size_t i = 0; i < steps_.size(); ++i) {
       if (steps_[i].kind != Step::kLookup) continue;
       HYDRA_ASSIGN_OR_RETURN(steps_[i].row, map_->GetStored(group_, lba_ + i, snapshot));
       // Without a snapshot it may have been erased since the read was planned: as good, if alone.
       steps_[i].kind = steps_[i].row.kind == BlockKind::kData ? Step::kRead : Step::kHole;
     }
+    return Status::Ok();
+  }
+
+  Status ReadAll() {
+    HYDRA_RETURN_IF_ERROR(LookUp());
     table_ = tables_->Get();           // after the look-ups; the pin keeps what they found
     std::optional<uint32_t> hole_crc;  // of zeroes: the same for all
     Status first;                      // that went wrong; the rest is read all the same
@@ -466,6 +480,10 @@ void EngineImpl::DropRead(std::unique_ptr<ReadJob> job) {
 }
 
 void EngineImpl::Unpin(PinnedRead* read) {
+  if (!read->parts.empty()) {
+    for (const auto& part : read->parts) Unpin(static_cast<PinnedRead*>(part.get()));
+    return;
+  }
   pins_.Release(read->pin);
   if (read->snapshot != nullptr) store_->ReleaseSnapshot(read->snapshot);
   FreeCondemned();
@@ -488,6 +506,66 @@ Result<ReadResult> EngineImpl::FinishRead(std::unique_ptr<ReadJob> job, DamagedR
     for (const Damage& block : read->damaged()) NoteDamage(block);
   }
   return read->status();
+}
+
+// Blocks that were written at about the same time lie close together, whatever their numbers are: a
+// region that has many of them is read at once.
+class EngineImpl::ManyReadsJob final : public PinnedRead {
+ public:
+  explicit ManyReadsJob(const NewestSegmentTable* tables) : tables_(tables) {}
+
+  void Run() override {
+    std::vector<Reference> references;
+    for (const auto& part : parts) static_cast<BlockReadJob*>(part.get())->Locate(&references);
+    std::map<std::pair<SegmentNumber, uint32_t>, size_t> wanted;
+    for (const Reference& block : references) {
+      ++wanted[{block.segment, block.page / ReadAround::kRegionPages}];
+    }
+    const SegmentTableRef table = tables_->Get();
+    for (const auto& [region, blocks] : wanted) {
+      const auto segment = table->find(region.first);
+      if (blocks < kMany || segment == table->end()) continue;
+      segment->second->cached->WillRead(region.second * ReadAround::kRegionBytes,
+                                        ReadAround::kRegionBytes);
+    }
+    for (const auto& part : parts) part->Run();
+  }
+
+ private:
+  static constexpr size_t kMany = 6;  // blocks, of the 64 pages of a region
+
+  const NewestSegmentTable* tables_;
+};
+
+Result<std::unique_ptr<ReadJob>> EngineImpl::PlanReads(GroupId id,
+                                                       const std::vector<LbaRange>& ranges) {
+  auto job = std::make_unique<ManyReadsJob>(volume_->newest_table());
+  for (const LbaRange& range : ranges) {
+    auto part = PlanRead(id, range.lba, range.count);
+    if (!part.ok()) {
+      if (!job->parts.empty()) Unpin(job.get());
+      return part.status();
+    }
+    job->parts.push_back(std::move(*part));
+  }
+  if (job->parts.empty()) return Status::InvalidArgument("a read of no blocks");
+  return std::unique_ptr<ReadJob>(std::move(job));
+}
+
+// All are finished, whatever becomes of one.
+Result<std::vector<ReadResult>> EngineImpl::FinishReads(std::unique_ptr<ReadJob> job) {
+  std::vector<ReadResult> results;
+  Status first;
+  for (auto& part : static_cast<ManyReadsJob*>(job.get())->parts) {
+    auto result = FinishRead(std::move(part), nullptr);
+    if (result.ok()) {
+      results.push_back(std::move(*result));
+    } else if (first.ok()) {
+      first = result.status();
+    }
+  }
+  if (!first.ok()) return first;
+  return results;
 }
 
 Result<ReadResult> EngineImpl::Read(GroupId id, Lba lba, uint64_t count) {

@@ -181,6 +181,7 @@ class PinnedRead : public ReadJob {
   ReadPins::Pin pin;
   // What the look-ups see, if they must agree with each other and with what is known already.
   const leveldb::Snapshot* snapshot = nullptr;
+  std::vector<std::unique_ptr<ReadJob>> parts;  // of several in one, each with its own pin
 };
 
 class EngineImpl final : public Engine, private BatchSink {
@@ -206,6 +207,7 @@ class EngineImpl final : public Engine, private BatchSink {
   void BatchDone(Batch* batch, const Status& written, Nanos now,
                  std::vector<Completion>* completions) override;
   std::optional<Nanos> NextDeadline() const override;
+  std::optional<Instance> ServesFrom(GroupId id) const override;
   Result<GroupInfo> Info(GroupId group) const override;
   std::vector<GroupId> Groups() const override;
   std::vector<LogEntryInfo> LogEntries(GroupId group, Instance from, Instance to) const override;
@@ -216,6 +218,9 @@ class EngineImpl final : public Engine, private BatchSink {
   Status Apply(GroupId group, Instance instance, const Ballot& ballot) override;
   Result<std::unique_ptr<ReadJob>> PlanRead(GroupId group, Lba lba, uint64_t count) override;
   Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job, DamagedRead* damaged) override;
+  Result<std::unique_ptr<ReadJob>> PlanReads(GroupId group,
+                                             const std::vector<LbaRange>& ranges) override;
+  Result<std::vector<ReadResult>> FinishReads(std::unique_ptr<ReadJob> job) override;
   Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) override;
   Result<std::vector<BlockKind>> ReadMap(GroupId group, Lba lba, uint64_t count) override;
   void DropRead(std::unique_ptr<ReadJob> job) override;
@@ -223,6 +228,8 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<ChangeBatch> ScanChanges(GroupId group, Version since, const std::string& cursor,
                                   size_t limit) override;
   Result<ChangeBatch> ScanImage(GroupId group, const std::string& cursor, size_t limit) override;
+  Result<std::unique_ptr<ReadJob>> PlanScan(ScanRequest request) override;
+  Result<ChangeBatch> FinishScan(std::unique_ptr<ReadJob> job) override;
   Result<uint64_t> Digest(GroupId group) override;
   Status InstallBegin(GroupId group, InstallMode mode, Instance floor, uint64_t token) override;
   Status InstallChunk(GroupId group, const ImageChunk& chunk, Payload payload,
@@ -255,6 +262,8 @@ class EngineImpl final : public Engine, private BatchSink {
 
  private:
   class BlockReadJob;
+  class ManyReadsJob;
+  class MapScanJob;
   class LogReadJob;
   class AccountingJob;
   class ScrubJob;

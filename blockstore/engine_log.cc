@@ -376,6 +376,12 @@ Result<GroupInfo> EngineImpl::Info(GroupId id) const {
   return info;
 }
 
+std::optional<Instance> EngineImpl::ServesFrom(GroupId id) const {
+  const auto found = groups_.find(id);
+  if (found == groups_.end() || found->second.install.active()) return std::nullopt;
+  return found->second.mixed_until;
+}
+
 std::vector<GroupId> EngineImpl::Groups() const {
   std::vector<GroupId> ids;
   for (const auto& [id, group] : groups_) ids.push_back(id);

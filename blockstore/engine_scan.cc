@@ -12,6 +12,9 @@
 namespace hydra {
 namespace {
 
+// Of the rows that a scan of changes finds: a chunk's.
+constexpr size_t kMostRemembered = 256;
+
 // Rows looked at per row returned, at most, in one call.
 constexpr size_t kStaleFactor = 8;
 
@@ -25,93 +28,155 @@ uint64_t HashBlock(Lba lba, const MapRow& row) {
 
 }  // namespace
 
-Result<ChangeBatch> EngineImpl::ScanChanges(GroupId id, Version since, const std::string& cursor,
-                                            size_t limit) {
-  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
+// Only the newest change of a block counts; rows of older ones are stale, and there may be many.
+// What changes while it runs is as good as stale: a later scan, or the log from `as_of` on, has it.
+class EngineImpl::MapScanJob final : public PinnedRead {
+ public:
+  MapScanJob(const MapStore* store, const BlockMap* map, ScanRequest request, Instance as_of)
+      : store_(store), map_(map), request_(std::move(request)), epoch_(map->epoch()) {
+    batch_.as_of = as_of;
+  }
+
+  void Run() override { status_ = request_.image ? ScanBlocks() : ScanVersions(); }
+
+  Result<ChangeBatch> Take() {
+    HYDRA_RETURN_IF_ERROR(status_);
+    return std::move(batch_);
+  }
+  GroupId group() const { return request_.group; }
+  // On the engine's thread: whoever lists blocks is about to read them.
+  void Remember(BlockMap* map) const {
+    for (const auto& [lba, row] : rows_) map->Remember(request_.group, lba, row, epoch_);
+  }
+
+ private:
+  void StopAt(std::string_view key) {
+    batch_.next = std::string(key);
+    batch_.done = false;
+  }
+
+  Status ScanVersions() {
+    const GroupId id = request_.group;
+    batch_.done = true;
+    const std::string from =
+        request_.cursor.empty() ? ChangeKey(id, request_.since + 1, 0) : request_.cursor;
+    Status bad;
+    size_t examined = 0;
+    HYDRA_RETURN_IF_ERROR(
+        store_->Scan(from, TagPrefix(id, 'v'), [&](std::string_view key, std::string_view value) {
+          const auto change = ParseMapKey(key);
+          if (!change || value.size() != 1) {
+            bad = Status::Corruption("malformed change row in the map");
+            return false;
+          }
+          // Of a checkpoint that is being written: whoever goes on behind it here would miss what
+          // belongs to the next.
+          if (change->first > LastVersionOf(batch_.as_of)) return false;
+          // Stale rows cost a look-up each, so they count as well.
+          if (batch_.changes.size() >= request_.limit ||
+              ++examined > kStaleFactor * request_.limit + 1) {
+            StopAt(key);
+            return false;
+          }
+          bad = AddChange(static_cast<ChangeKind>(value[0]), change->first, change->second);
+          return bad.ok();
+        }));
+    return bad;
+  }
+
+  Status AddChange(ChangeKind kind, Version version, uint64_t number) {
+    Change out;
+    out.lba = number;
+    out.version = version;
+    if (kind == ChangeKind::kExtent) {
+      auto row = store_->Get(ExtentRowKey(request_.group, number));
+      if (!row.ok() || row->size() != sizeof(Version) ||
+          DecodeFixed64(AsBytes(*row).data()) != version) {
+        return Status::Ok();
+      }
+      out.whole_extent = true;
+      out.kind = BlockKind::kZero;
+    } else {
+      HYDRA_ASSIGN_OR_RETURN(const MapRow row, map_->GetStored(request_.group, number));
+      if (row.version != version) return Status::Ok();
+      out.kind = row.kind;
+      out.crc = row.reference.crc;
+      if (batch_.changes.size() < kMostRemembered) rows_.emplace_back(number, row);
+    }
+    batch_.changes.push_back(out);
+    return Status::Ok();
+  }
+
+  Status ScanBlocks() {
+    batch_.done = true;
+    const std::string prefix = TagPrefix(request_.group, 'm');
+    Status bad;
+    HYDRA_RETURN_IF_ERROR(store_->Scan(request_.cursor.empty() ? prefix : request_.cursor, prefix,
+                                       [&](std::string_view key, std::string_view value) {
+                                         if (batch_.changes.size() >= request_.limit) {
+                                           StopAt(key);
+                                           return false;
+                                         }
+                                         const auto parsed = ParseMapKey(key);
+                                         auto row = ParseBlockRow(value);
+                                         if (!parsed || !row.ok()) {
+                                           bad = Status::Corruption("malformed row in the map");
+                                           return false;
+                                         }
+                                         if (row->kind != BlockKind::kData) return true;
+                                         batch_.changes.push_back({parsed->first, false, row->kind,
+                                                                   row->version,
+                                                                   row->reference.crc});
+                                         return true;
+                                       }));
+    return bad;
+  }
+
+  const MapStore* const store_;
+  const BlockMap* const map_;
+  const ScanRequest request_;
+  const uint64_t epoch_;
+  ChangeBatch batch_;
+  std::vector<std::pair<Lba, MapRow>> rows_;
+  Status status_;
+};
+
+Result<std::unique_ptr<ReadJob>> EngineImpl::PlanScan(ScanRequest request) {
+  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(request.group));
   const Version horizon = group->mixed_until == 0
                               ? group->horizon
                               : std::max(group->horizon, LastVersionOf(group->mixed_until));
-  if (since < horizon) {
+  if (!request.image && request.since < horizon) {
     return Status::OutOfRange(fmt::format(
         "group {}: changes since version {} are no longer kept (the horizon is {}); use a whole "
         "image",
-        id, since, horizon));
+        request.group, request.since, horizon));
   }
-  ChangeBatch batch;
-  batch.as_of = group->checkpointed;
-  batch.done = true;
-  const std::string from = cursor.empty() ? ChangeKey(id, since + 1, 0) : cursor;
-  Status bad;
-  size_t examined = 0;
-  HYDRA_RETURN_IF_ERROR(
-      store_->Scan(from, TagPrefix(id, 'v'), [&](std::string_view key, std::string_view value) {
-        const auto change = ParseMapKey(key);
-        if (!change || value.size() != 1) {
-          bad = Status::Corruption("malformed change row in the map");
-          return false;
-        }
-        // Stale rows cost a look-up each, so they count as well.
-        if (batch.changes.size() >= limit || ++examined > kStaleFactor * limit + 1) {
-          batch.next = std::string(key);
-          batch.done = false;
-          return false;
-        }
-        Change out;
-        out.lba = change->second;
-        out.version = change->first;
-        // Only the newest change of a block counts; rows of older ones are stale.
-        if (static_cast<ChangeKind>(value[0]) == ChangeKind::kExtent) {
-          auto row = store_->Get(ExtentRowKey(id, change->second));
-          if (!row.ok() || row->size() != sizeof(Version) ||
-              DecodeFixed64(AsBytes(*row).data()) != out.version) {
-            return true;
-          }
-          out.whole_extent = true;
-          out.kind = BlockKind::kZero;
-        } else {
-          auto row = map_->GetStored(id, change->second);
-          if (!row.ok()) {
-            bad = row.status();
-            return false;
-          }
-          if (row->version != out.version) return true;
-          out.kind = row->kind;
-          out.crc = row->reference.crc;
-        }
-        batch.changes.push_back(out);
-        return true;
-      }));
-  HYDRA_RETURN_IF_ERROR(bad);
-  return batch;
+  auto job = std::make_unique<MapScanJob>(store_.get(), map_.get(), std::move(request),
+                                          group->checkpointed);
+  job->pin = pins_.Take();
+  return std::unique_ptr<ReadJob>(std::move(job));
+}
+
+Result<ChangeBatch> EngineImpl::FinishScan(std::unique_ptr<ReadJob> job) {
+  auto* scan = static_cast<MapScanJob*>(job.get());
+  Unpin(scan);
+  HYDRA_RETURN_IF_ERROR(Usable(scan->group()).status());
+  scan->Remember(map_.get());
+  return scan->Take();
+}
+
+Result<ChangeBatch> EngineImpl::ScanChanges(GroupId id, Version since, const std::string& cursor,
+                                            size_t limit) {
+  HYDRA_ASSIGN_OR_RETURN(auto job, PlanScan({id, false, since, cursor, limit}));
+  job->Run();
+  return FinishScan(std::move(job));
 }
 
 Result<ChangeBatch> EngineImpl::ScanImage(GroupId id, const std::string& cursor, size_t limit) {
-  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
-  ChangeBatch batch;
-  batch.as_of = group->checkpointed;
-  batch.done = true;
-  const std::string prefix = TagPrefix(id, 'm');
-  Status bad;
-  HYDRA_RETURN_IF_ERROR(store_->Scan(
-      cursor.empty() ? prefix : cursor, prefix, [&](std::string_view key, std::string_view value) {
-        if (batch.changes.size() >= limit) {
-          batch.next = std::string(key);
-          batch.done = false;
-          return false;
-        }
-        const auto parsed = ParseMapKey(key);
-        auto row = ParseBlockRow(value);
-        if (!parsed || !row.ok()) {
-          bad = Status::Corruption("malformed row in the map");
-          return false;
-        }
-        if (row->kind != BlockKind::kData) return true;
-        batch.changes.push_back(
-            {parsed->first, false, row->kind, row->version, row->reference.crc});
-        return true;
-      }));
-  HYDRA_RETURN_IF_ERROR(bad);
-  return batch;
+  HYDRA_ASSIGN_OR_RETURN(auto job, PlanScan({id, true, 0, cursor, limit}));
+  job->Run();
+  return FinishScan(std::move(job));
 }
 
 Result<uint64_t> EngineImpl::Digest(GroupId id) {

@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "blockstore/batch_format.h"
@@ -38,9 +40,54 @@ struct ImagePiece {
   std::string state;
 };
 
-// Reads the map and the blocks: the engine's owner calls it, and it may wait for the disk.
-// kOutOfRange: a delta from a base behind the horizon; send an image. kFailedPrecondition: the
-// engine is itself installing this group. kCorruption: a block is rotten here; ask another peer.
+// One chunk in the making: run what PlanList has, wherever; the same for PlanReads, if it has any;
+// Finish. The engine's owner calls all of it.
+class ImageBuilder {
+ public:
+  ImageBuilder(Engine* engine, const ImageRequest& request);
+
+  // kOutOfRange: a delta from a base behind the horizon; send an image. kFailedPrecondition: the
+  // engine is itself installing this group.
+  Result<std::unique_ptr<ReadJob>> PlanList();
+  // With the list. None: there is nothing to read.
+  Result<std::unique_ptr<ReadJob>> PlanReads(std::unique_ptr<ReadJob> list);
+  // With the blocks. kCorruption: one is rotten here; ask another peer.
+  Result<ImagePiece> Finish(std::unique_ptr<ReadJob> reads);
+
+  InstallMode mode() const { return request_.mode; }
+  // When it is listed.
+  Instance as_of() const { return chunk_.as_of; }
+  bool is_last() const { return chunk_.cursor.empty(); }
+
+ private:
+  struct Run {  // neighbours that are read together
+    size_t first = 0;
+    size_t count = 0;
+  };
+
+  Status TakeBlocks(const ChangeBatch& batch);
+  Status TakeChanges(const ChangeBatch& batch);
+  size_t RowsToScan() const;
+  bool AddRow(const ImageRow& row);
+  void MakeRuns();
+  void KeepBlock(ImageRow row, const ReadResult& read, size_t b);
+
+  Engine* const engine_;
+  const ImageRequest request_;
+  uint32_t block_pages_ = 1;
+  uint64_t blocks_ = 0;  // to be read, at most
+  size_t rows_ = 0;
+  std::string state_;  // of the last checkpoint, when the list was planned
+  Instance state_at_ = 0;
+  uint64_t reads_ = 0;
+  size_t extents_ = 0;
+  std::vector<ImageRow> listed_;
+  std::vector<Run> runs_;
+  ImageChunk chunk_;
+  ImagePiece piece_;
+};
+
+// All of it at once: it may wait for the disk.
 Result<ImagePiece> BuildImageChunk(Engine* engine, const ImageRequest& request);
 
 }  // namespace hydra

@@ -408,7 +408,7 @@ std::string CheckAndLoad(const Report& r) {
                         {"undecided searches", std::to_string(r.check.undecided)},
                         {"acknowledged writes lost", std::to_string(r.lost.size())},
                         {"damaged blocks", std::to_string(r.damage.size())},
-                        {"taken in as images and deltas", shipped}}) +
+                        {"shipped to replicas that were behind", shipped}}) +
          Rows("Load",
               {{"operations", fmt::format("{} ({:.0f} per second)", Thousands(t.operations),
                                           static_cast<double>(t.operations) / seconds)},

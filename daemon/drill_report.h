@@ -82,7 +82,7 @@ struct Report {
   history::CheckResult check;
   std::vector<std::string> damage;  // blocks with bytes that nobody wrote
   std::string broken_off;           // why the drill did not run to its end; empty: it did
-  int64_t shipped_bytes = -1;       // taken in by replicas as images and deltas; -1: not known
+  int64_t shipped_bytes = -1;       // to replicas that were behind; -1: not known
 
   bool data_is_good() const {
     return check.ok && check.undecided == 0 && damage.empty() && lost.empty();

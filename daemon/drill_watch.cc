@@ -55,7 +55,7 @@ void Watch::Remove(uint32_t node) {
   http_.erase(node);
   seen_.erase(node);
   lives_.erase(node);
-  installed_.erase(node);
+  sent_.erase(node);
 }
 
 void Watch::Recount() {
@@ -218,13 +218,18 @@ void Watch::ReadMetrics() {
   for (const auto& [node, address] : nodes) {
     const Result<HttpAnswer> answer = HttpCall(address, "/metrics", "");
     if (!answer.ok()) continue;
-    const std::string name = "\nhydra_store_installed_bytes ";
-    const size_t at = answer->body.find(name);
-    if (at == std::string::npos) continue;
-    const auto bytes =
-        static_cast<uint64_t>(std::strtod(answer->body.c_str() + at + name.size(), nullptr));
+    uint64_t bytes = 0;
+    bool told = false;
+    for (const char* kind : {"log", "delta", "image"}) {
+      const std::string name = fmt::format("\nhydra_recovery_{}_bytes ", kind);
+      const size_t at = answer->body.find(name);
+      if (at == std::string::npos) continue;
+      told = true;
+      bytes += static_cast<uint64_t>(std::strtod(answer->body.c_str() + at + name.size(), nullptr));
+    }
+    if (!told) continue;  // an older build
     const std::lock_guard lock(mutex_);
-    const auto [known, first] = installed_.emplace(node, bytes);
+    const auto [known, first] = sent_.emplace(node, bytes);
     if (!first) shipped_ += bytes >= known->second ? bytes - known->second : bytes;
     known->second = bytes;
     shipped_known_ = true;

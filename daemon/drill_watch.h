@@ -98,7 +98,7 @@ class Watch {
   std::vector<std::pair<Nanos, Nanos>> reached_;  // mark, when it was reached; the last ones
   uint64_t shipped_ = 0;
   bool shipped_known_ = false;
-  std::map<uint32_t, uint64_t> installed_;  // by node, as last read
+  std::map<uint32_t, uint64_t> sent_;  // by node, as last read
   std::vector<std::thread> threads_;
 };
 

@@ -120,7 +120,7 @@ Json ReportJson(const drill::Report& r) {
               {"p99_ms", Ms(r.totals.p99)},
               {"max_ms", Ms(r.totals.max)}}}};
   if (!r.check.ok) json["check"]["explanation"] = r.check.explanation;
-  if (r.shipped_bytes >= 0) json["installed_bytes"] = r.shipped_bytes;
+  if (r.shipped_bytes >= 0) json["shipped_bytes"] = r.shipped_bytes;
   for (const drill::FaultRecord& f : r.faults) {
     Json fault{{"what", f.what},
                {"at_ms", Ms(f.begin)},

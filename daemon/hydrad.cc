@@ -40,6 +40,7 @@ struct Arguments {
   unsigned readers = 4;
   unsigned slow_ms = 100;
   uint64_t scrub_rate = 8ull << 20;
+  uint64_t recovery_rate = 128ull << 20;
   uint64_t scrub_every = 7ull * 24 * 3600;
   std::string log_level = "info";
 };
@@ -73,6 +74,7 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   options.segment_bytes = a.segment;
   options.readers = a.readers;
   options.scrub_rate = a.scrub_rate;
+  options.core.recovery_rate = a.recovery_rate;
   options.scrub_every = a.scrub_every;
   options.slow_request = static_cast<Nanos>(a.slow_ms) * kMillisecond;
   if (!a.cluster_id.empty()) {
@@ -238,6 +240,10 @@ int main(int argc, char** argv) {
                  "bytes per second that the search for rot reads; a quarter while clients work")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber);
+  app.add_option("--recovery-rate", a.recovery_rate,
+                 "bytes per second that replicas which are behind are sent; while clients work, "
+                 "half as much again as they write, or 16M; 0: no limit")
+      ->transform(CLI::AsSizeValue(false));
   const std::map<std::string, uint64_t> units = {
       {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 24 * 3600}, {"w", 7 * 24 * 3600}};
   app.add_option("--scrub-every", a.scrub_every,

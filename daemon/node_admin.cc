@@ -355,6 +355,16 @@ void Node::Impl::UpdateMetrics() {
   gauge("hydra_store_map_recalled", "rows that reads found remembered", stats.map_recalled);
   gauge("hydra_store_read_around_bytes", "read into memory along with what was asked for",
         stats.around_bytes);
+  using Sent = RecoveryBudget::Kind;
+  const RecoveryBudget& recovery = core_->recovery_budget();
+  gauge("hydra_recovery_log_bytes", "sent to replicas that were behind, as entries of the log",
+        recovery.sent(Sent::kLog));
+  gauge("hydra_recovery_delta_bytes", "sent to replicas that were behind, as changed blocks",
+        recovery.sent(Sent::kDelta));
+  gauge("hydra_recovery_image_bytes", "sent to replicas that were behind, as all blocks",
+        recovery.sent(Sent::kImage));
+  gauge("hydra_recovery_rate", "bytes per second that replicas which are behind may be sent now",
+        recovery.rate_now());
   UpdateScrubMetrics();
   gauge("hydra_clients", "connected clients", server_->clients());
   gauge("hydra_payload_copied_bytes", "payload that was copied after it was received",

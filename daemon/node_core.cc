@@ -21,7 +21,10 @@ constexpr Nanos kPeersInterval = 50 * kMillisecond;
 }  // namespace
 
 NodeCore::NodeCore(const Options& options, Engine* engine, Nanos now)
-    : options_(options), engine_(engine), scrubber_(engine) {
+    : options_(options),
+      engine_(engine),
+      recovery_budget_(options.recovery_rate),
+      scrubber_(engine) {
   // What this node granted before it started is forgotten, so it waits out the longest.
   Nanos longest = 0;
   for (const GroupId group : engine_->Groups()) {
@@ -61,7 +64,7 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group, GroupId store_group) {
   options.lease = options_.leases.lease;
   options.seed = options_.seed * 1'000'003 + group;
   options.may_use_reserve = options_.reserve_group == group;
-  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &catch_up_budget_);
+  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &recovery_budget_);
 }
 
 Status NodeCore::Start(Nanos now) {
@@ -187,9 +190,15 @@ void NodeCore::Tick(Nanos now) {
   UpdateLeases();
   leases_->SetDurableBatch(engine_->durable_batch());
   UpdateRoom();
-  for (auto& [group, shard] : shards_) shard->Tick(now);
+  uint64_t written = 0;
+  for (auto& [group, shard] : shards_) {
+    shard->Tick(now);
+    written += shard->TakeWritten();
+  }
   leases_->Tick(now, &heartbeats_);
-  scrubber_.Tick(now, std::exchange(clients_, false), &scrub_reads_);
+  const bool clients = std::exchange(clients_, false);
+  recovery_budget_.Tick(now, clients, written);
+  scrubber_.Tick(now, clients, &scrub_reads_);
 }
 
 // The engine names groups as it calls them.

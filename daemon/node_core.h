@@ -55,6 +55,7 @@ class NodeCore {
     // The group that goes on where a full disk stops the others: the catalogue, by which volumes
     // are deleted.
     std::optional<GroupId> reserve_group = {};
+    uint64_t recovery_rate = 128u << 20;  // bytes per second; 0: no limit
   };
 
   // The engine outlives the node.
@@ -90,6 +91,7 @@ class NodeCore {
   const std::map<GroupId, std::unique_ptr<Shard>>& shards() const { return shards_; }
   paxos::LeaseTable& leases() { return *leases_; }
   Scrubber& scrubber() { return scrubber_; }
+  const RecoveryBudget& recovery_budget() const { return recovery_budget_; }
   RepairStats Repairs() const;  // of all groups, those that were dropped since the start included
   Engine* engine() { return engine_; }
   // Not OK: the node must fall silent and stop; nothing it holds may be trusted to grow.
@@ -106,7 +108,7 @@ class NodeCore {
   Options options_;
   Engine* engine_;
   TokenTable tokens_;
-  CatchUpBudget catch_up_budget_;
+  RecoveryBudget recovery_budget_;
   uint64_t shards_made_ = 0;
   std::unique_ptr<paxos::LeaseTable> leases_;
   std::map<GroupId, std::unique_ptr<Shard>> shards_;

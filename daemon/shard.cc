@@ -11,6 +11,7 @@
 #include "base/probe.h"
 #include "base/sabotage.h"
 #include "daemon/shard_install.h"
+#include "daemon/shard_recovery.h"
 #include "daemon/shard_repair.h"
 
 namespace hydra {
@@ -27,21 +28,28 @@ uint64_t PayloadOf(const paxos::Body& body) {
 }  // namespace
 
 Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
-             CatchUpBudget* catch_up_budget)
+             RecoveryBudget* budget)
     : options_(options),
       store_group_(options.store_group.value_or(options.group)),
       engine_(engine),
       leases_(leases),
       tokens_(tokens),
-      catch_up_budget_(catch_up_budget),
+      budget_(budget),
       builder_(1),
       next_ticket_((options.life << kLifeShift) + 1),
+      recovery_(std::make_unique<RecoveryWork>()),
       repair_(std::make_unique<RepairWork>()) {
   if (options.may_use_reserve) engine_->LetUseReserve(store_group_);
 }
 
 Shard::~Shard() {
-  for (const NodeId peer : catching_up_) catch_up_budget_->Return(peer, options_.catch_up_bytes);
+  for (const auto& [ticket, read] : recovery_->reading) {
+    budget_->Return(read.serve.to.node, options_.catch_up_bytes);
+    budget_->Settle(read.spent, 0, RecoveryBudget::Kind::kLog);
+  }
+  for (const auto& [peer, chunk] : recovery_->chunks) {
+    budget_->Settle(chunk.spent, 0, RecoveryBudget::Kind::kImage);
+  }
   tokens_->RemoveWaiting(taken_in_);
   for (const paxos::Append& append : append_queue_) tokens_->RemoveWaiting(PayloadOf(append.body));
 }
@@ -354,6 +362,9 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   }
   accepted_.erase(accepted_.begin(), accepted_.upper_bound(chosen.instance));
   replica_->Applied(chosen.instance);
+  const uint64_t bytes = uint64_t{entry.PayloadPages()} * kPageSize;
+  history_.Add(chosen.instance, bytes);
+  if (ready()) written_ += bytes;
   order_.Applied(chosen.instance);
   if (!repair_->suspects.empty() && repair_->suspects.erase(chosen.instance) > 0) {
     VerifyBlocksOf(chosen.instance);
@@ -381,8 +392,8 @@ void Shard::OnConfigApplied() {
 }
 
 bool Shard::serves_local() const {
-  const auto info = engine_->Info(store_group_);
-  return info.ok() && !info->installing && replica_->applied() >= info->mixed_until;
+  const auto from = engine_->ServesFrom(store_group_);
+  return from && replica_->applied() >= *from;
 }
 
 uint64_t Shard::MissingBytes(Instance end) const {
@@ -491,7 +502,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
   now_ = std::max(now_, now);
   // A node has many groups, and most are idle. What the engine refused is tried again.
   if (!touched_ && append_queue_.empty() && apply_queue_.empty() && held_ == nullptr &&
-      catch_ups_.empty()) {
+      recovery_->catch_ups.empty() && recovery_->installs.empty()) {
     return;
   }
   touched_ = false;
@@ -508,10 +519,12 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     }
     for (paxos::Message& message : core_.messages) out_.messages.push_back(std::move(message));
     for (paxos::ServeCatchUp& serve : core_.catch_ups) {
-      catch_ups_[serve.to.node] = std::move(serve);
+      recovery_->catch_ups[serve.to.node] = {std::move(serve), now_};
     }
     for (const paxos::ServeBody& serve : core_.bodies) Serve(serve, now);
-    for (const paxos::ServeInstall& serve : core_.installs) Serve(serve);
+    for (paxos::ServeInstall& serve : core_.installs) {
+      recovery_->installs[serve.to.node] = {std::move(serve), now_};
+    }
     if (core_.piece) TakePiece(core_.piece->chunk);
     for (const paxos::ReadAnswer& read : core_.reads) {
       const auto found = reads_.find(read.id);
@@ -533,6 +546,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     ServeReads(now);
   }
   ServeCatchUps();
+  ServeInstalls();
   if (!failed_.ok()) {  // a failed node says nothing
     out_.messages.clear();
     out_.blocks.clear();

@@ -20,6 +20,7 @@
 #include "daemon/group_state.h"
 #include "daemon/operation.h"
 #include "daemon/range_locks.h"
+#include "daemon/recovery_budget.h"
 #include "daemon/write_order.h"
 #include "paxos/replica.h"
 
@@ -143,25 +144,6 @@ class TokenTable {
   std::map<uint64_t, Owner> owners_;
 };
 
-// How much of the logs of a node may be on its way to each peer that catches up, read or being read
-// and not sent, over all groups.
-class CatchUpBudget {
- public:
-  static constexpr uint64_t kBytesPerPeer = 4u << 20;
-
-  // Something is always allowed.
-  bool Take(NodeId peer, uint64_t bytes) {
-    uint64_t& taken = taken_[peer];
-    if (taken > 0 && taken + bytes > kBytesPerPeer) return false;
-    taken += bytes;
-    return true;
-  }
-  void Return(NodeId peer, uint64_t bytes) { taken_[peer] -= bytes; }
-
- private:
-  std::map<NodeId, uint64_t> taken_;
-};
-
 // What a replica keeps beside its promise (Engine::SaveHardState's opaque part): who it is, the
 // longest lease it may have granted, and the group's first configuration, which is in no entry.
 struct ReplicaIdentity {
@@ -197,12 +179,14 @@ class Shard {
     size_t max_waiting = 4096;         // client requests held here
     size_t catch_up_bytes = 1u << 20;  // per answer
     size_t install_chunk_bytes = 256u << 10;
+    // A replica that the log still reaches gets a delta if that is shorter by so much.
+    uint64_t delta_gain_bytes = 8u << 20;
     bool may_use_reserve = false;  // Engine::LetUseReserve; nothing is refused for lack of room
   };
 
   // All outlive the shard. The engine's records are what it starts from.
   Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
-        CatchUpBudget* catch_up_budget);
+        RecoveryBudget* budget);
   ~Shard();
 
   // A group that the engine was just told to create.
@@ -247,6 +231,8 @@ class Shard {
   // has seen.
   uint64_t MissingBytes(Instance end = kMaxInstance) const;
   const RepairStats& repairs() const;
+  // Payload that was applied while this replica led, since the last call, in bytes.
+  uint64_t TakeWritten() { return std::exchange(written_, 0); }
   const Status& failed() const { return failed_; }  // not OK: this node must go silent
   std::string SavedState() const { return state_.Encode(); }
 
@@ -302,14 +288,25 @@ class Shard {
   void SaveIdentity();
   void Fail(const Status& status);
 
-  // shard_peer.cc: what peers ask of the log and the state
+  // shard_recovery.cc: what replicas that are behind are sent
   void ServeCatchUps();
   bool Serve(const paxos::ServeCatchUp& serve);
+  bool IsNear(const paxos::ServeCatchUp& serve) const;
+  bool DeltaIsShorter(const paxos::ServeCatchUp& serve);
+  bool LookDone(uint64_t ticket, std::unique_ptr<ReadJob>* job);
+  void CatchUpRead(const paxos::ServeCatchUp& serve, Instance truncated, uint64_t spent,
+                   std::vector<LogEntry> entries);
+  uint64_t AnswerCatchUp(const paxos::ServeCatchUp& serve, Instance truncated,
+                         std::vector<LogEntry> entries);
+  void ServeInstalls();
+  bool Serve(const paxos::ServeInstall& serve);
+  bool InstallReadDone(uint64_t ticket, std::unique_ptr<ReadJob>* job);
+  void ReadForInstall(NodeId peer, std::unique_ptr<ReadJob> job);
+  void AnswerInstall(NodeId peer, std::unique_ptr<ReadJob> reads);
+
+  // shard_peer.cc: what else peers ask of the log, and taking in theirs
   void Serve(const paxos::ServeBody& serve, Nanos now);
-  void Serve(const paxos::ServeInstall& serve);
   bool ServeDone(uint64_t ticket, std::unique_ptr<ReadJob>* job, Nanos now);
-  void AnswerCatchUp(const paxos::ServeCatchUp& serve, Instance truncated,
-                     std::vector<LogEntry> entries);
   void AnswerBody(const paxos::ServeBody& serve, std::vector<LogEntry> entries, Nanos now);
   void TakePiece(const paxos::InstallChunk& chunk);
   void InstallStep(Nanos now);
@@ -377,7 +374,7 @@ class Shard {
   Engine* engine_;
   paxos::LeaseTable* leases_;
   TokenTable* tokens_;
-  CatchUpBudget* catch_up_budget_;
+  RecoveryBudget* budget_;
   ReplicaIdentity identity_;
   Nanos durable_lease_ = 0;
   bool identity_waits_ = false;  // the engine would not take it yet
@@ -437,14 +434,14 @@ class Shard {
   std::map<uint64_t, Reading> reading_;     // by ticket, at the read pool
   std::map<uint64_t, uint64_t> resolving_;  // read ticket -> lock ticket
 
-  // Entries for peers.
-  struct Serving {
-    std::variant<paxos::ServeCatchUp, paxos::ServeBody> question;
-    Instance truncated = 0;  // when it was asked
-  };
-  std::map<NodeId, paxos::ServeCatchUp> catch_ups_;  // asked for, by whom; the newest counts
-  std::map<uint64_t, Serving> serving_;              // by ticket, at the read pool
-  std::set<NodeId> catching_up_;                     // ... for whom
+  // Bodies for peers, at the read pool.
+  std::map<uint64_t, paxos::ServeBody> bodies_;  // by ticket
+
+  // For replicas that are behind.
+  struct RecoveryWork;
+  std::unique_ptr<RecoveryWork> recovery_;
+  PayloadHistory history_;
+  uint64_t written_ = 0;
 
   // Install.
   struct InstallWork;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What peers ask of a shard's log and state, and taking in theirs.
+// What peers say of a shard's log and state, and single entries for them.
 #include <algorithm>
 
 #include "base/check.h"
@@ -11,6 +11,7 @@
 #include "blockstore/payload.h"
 #include "daemon/shard.h"
 #include "daemon/shard_install.h"
+#include "daemon/shard_recovery.h"
 
 namespace hydra {
 
@@ -60,82 +61,6 @@ bool Shard::BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instan
 
 // --- The log ------------------------------------------------------------------------------------
 
-// Reading is the read pool's work, one answer at a time for each peer, as many as the budget
-// allows.
-void Shard::ServeCatchUps() {
-  for (auto it = catch_ups_.begin(); it != catch_ups_.end();) {
-    if (!catching_up_.contains(it->first) && Serve(it->second)) {
-      it = catch_ups_.erase(it);
-    } else {
-      ++it;
-    }
-  }
-}
-
-// False: later.
-bool Shard::Serve(const paxos::ServeCatchUp& serve) {
-  const auto info = engine_->Info(store_group_);
-  if (!info.ok() || info->installing) return true;
-  const Instance from = serve.request.from;
-  // Entries are applied as soon as they are queued, but what the log says of an instance that is
-  // not durable yet is what stood there before: perhaps another value, which was never chosen.
-  const Instance to = std::min<Instance>(info->stable, from + serve.request.held.size() - 1);
-  if (to < from || from <= info->truncated) {
-    AnswerCatchUp(serve, info->truncated, {});
-    return true;
-  }
-  if (!catch_up_budget_->Take(serve.to.node, options_.catch_up_bytes)) {
-    HYDRA_PROBE("catch-up: a peer has enough on its way");
-    return false;
-  }
-  LogReadRequest request;
-  request.group = store_group_;
-  request.from = from;
-  request.to = to;
-  request.max_bytes = options_.catch_up_bytes;
-  request.wanted = [from, held = serve.request.held](const AcceptRecord& record) {
-    const paxos::CatchUp::Held& there = held[record.instance - from];
-    return !there.any || there.digest != EntryDigest(record.entry);
-  };
-  auto job = engine_->PlanLogRead(std::move(request));
-  if (!job.ok()) {
-    catch_up_budget_->Return(serve.to.node, options_.catch_up_bytes);
-    return true;
-  }
-  const uint64_t ticket = next_ticket_++;
-  serving_[ticket] = {serve, info->truncated};
-  catching_up_.insert(serve.to.node);
-  out_.reads.push_back({options_.group, ticket, std::move(*job), 0});
-  return true;
-}
-
-void Shard::AnswerCatchUp(const paxos::ServeCatchUp& serve, Instance truncated,
-                          std::vector<LogEntry> entries) {
-  paxos::CatchUpReply reply;
-  reply.from = serve.request.from;
-  reply.commit = serve.commit;
-  reply.truncated = truncated;
-  for (LogEntry& read : entries) {
-    const Instance instance = read.record.instance;
-    auto meta = MetaOf(read.record.entry, instance);
-    if (!meta.ok()) break;
-    const paxos::CatchUp::Held& held = serve.request.held[instance - serve.request.from];
-    paxos::ChosenEntry entry;
-    entry.instance = instance;
-    entry.ballot = read.record.ballot;
-    entry.meta = std::move(*meta);
-    entry.same = held.any && held.digest == entry.meta.digest;
-    if (!entry.same && entry.meta.kind != paxos::EntryKind::kNoop) {
-      auto body = std::make_shared<EntryBody>();
-      body->entry = std::move(read.record.entry);
-      body->payload = std::move(read.payload);
-      entry.body = std::move(body);
-    }
-    reply.entries.push_back(std::move(entry));
-  }
-  Send(serve.to, std::move(reply));
-}
-
 void Shard::Serve(const paxos::ServeBody& serve, Nanos now) {
   LogReadRequest request;
   request.group = store_group_;
@@ -144,7 +69,7 @@ void Shard::Serve(const paxos::ServeBody& serve, Nanos now) {
   auto job = engine_->PlanLogRead(std::move(request));
   if (!job.ok()) return AnswerBody(serve, {}, now);
   const uint64_t ticket = next_ticket_++;
-  serving_[ticket] = {serve, 0};
+  bodies_.emplace(ticket, serve);
   out_.reads.push_back({options_.group, ticket, std::move(*job), 0});
 }
 
@@ -167,83 +92,22 @@ void Shard::AnswerBody(const paxos::ServeBody& serve, std::vector<LogEntry> entr
 
 // Whatever happened to the log meanwhile: what was read was chosen, or is what it is said to be.
 bool Shard::ServeDone(uint64_t ticket, std::unique_ptr<ReadJob>* job, Nanos now) {
-  const auto found = serving_.find(ticket);
-  if (found == serving_.end()) return false;
-  const Serving serving = std::move(found->second);
-  serving_.erase(found);
+  if (InstallReadDone(ticket, job) || LookDone(ticket, job)) return true;
+  const auto body = bodies_.extract(ticket);
+  const auto log = recovery_->reading.extract(ticket);
+  if (body.empty() && log.empty()) return false;
   auto entries = engine_->FinishLogRead(std::move(*job));
   std::vector<LogEntry> read = entries.ok() ? std::move(*entries) : std::vector<LogEntry>();
-  if (const auto* body = std::get_if<paxos::ServeBody>(&serving.question)) {
-    AnswerBody(*body, std::move(read), now);
-    return true;
+  if (!body.empty()) {
+    AnswerBody(body.mapped(), std::move(read), now);
+  } else {
+    const RecoveryWork::LogRead& asked = log.mapped();
+    CatchUpRead(asked.serve, asked.truncated, asked.spent, std::move(read));
   }
-  const auto& serve = std::get<paxos::ServeCatchUp>(serving.question);
-  catching_up_.erase(serve.to.node);
-  catch_up_budget_->Return(serve.to.node, options_.catch_up_bytes);
-  // It became impatient: this is the answer.
-  const auto again = catch_ups_.find(serve.to.node);
-  if (again != catch_ups_.end() && again->second.request.from == serve.request.from) {
-    catch_ups_.erase(again);
-  }
-  Instance truncated = serving.truncated;
-  const Instance from = serve.request.from;
-  if (read.empty()) {
-    // Its payload is rotten here, and this may be the only peer that is asked. Its blocks, which
-    // are mended where they still count, lead past it.
-    const auto first = engine_->LogEntries(store_group_, from, from);
-    if (!first.empty() && first[0].faulty && !HYDRA_SABOTAGE(kLogOutlivesSegment)) {
-      HYDRA_PROBE("catch-up: an entry that is rotten here is left to an install");
-      truncated = std::max(truncated, from);
-    }
-  }
-  AnswerCatchUp(serve, truncated, std::move(read));
   return true;
 }
 
 // --- Installing ---------------------------------------------------------------------------------
-
-void Shard::Serve(const paxos::ServeInstall& serve) {
-  ImageRequest request;
-  request.group = store_group_;
-  request.base = LastVersionOf(serve.request.base);
-  request.max_pages = static_cast<uint32_t>(
-      std::max<size_t>(block_pages_, options_.install_chunk_bytes / kPageSize));
-  // The first byte of a cursor says which kind of transfer it belongs to.
-  const std::string& cursor = serve.request.cursor;
-  request.mode = InstallMode::kDelta;
-  if (!cursor.empty()) {
-    request.mode = static_cast<InstallMode>(cursor[0]);
-    request.cursor = cursor.substr(1);
-  }
-  auto piece = BuildImageChunk(engine_, request);
-  if (!piece.ok() && piece.status().code() == Code::kOutOfRange) {
-    // The receiver starts over when it sees the other kind, wherever it was.
-    HYDRA_PROBE("install: an image, because the delta is behind the horizon");
-    request.mode = InstallMode::kImage;
-    request.cursor.clear();
-    piece = BuildImageChunk(engine_, request);
-  }
-  if (!piece.ok()) {
-    HYDRA_PROBE("install: the source cannot build a chunk");
-    return;
-  }
-  if (piece->chunk.as_of <= serve.request.base && cursor.empty()) {
-    // Nothing newer is in a checkpoint yet.
-    HYDRA_PROBE("install: the source has to checkpoint first");
-    engine_->RequestCheckpoint();
-    return;
-  }
-  paxos::InstallChunk chunk;
-  chunk.transfer = serve.request.transfer;
-  chunk.cursor = cursor;
-  chunk.done = piece->chunk.cursor.empty();
-  if (!chunk.done) chunk.next = InstallCursor(request.mode, piece->chunk.cursor);
-  chunk.as_of = piece->chunk.as_of;
-  auto body = std::make_shared<InstallBody>();
-  body->piece = std::move(*piece);
-  chunk.body = std::move(body);
-  Send(serve.to, std::move(chunk));
-}
 
 void Shard::TakePiece(const paxos::InstallChunk& chunk) {
   install_->body = std::static_pointer_cast<const InstallBody>(chunk.body);

@@ -266,6 +266,19 @@ Instance Replica::PeerApplied(const MemberId& id) const {
   return 0;
 }
 
+bool Replica::KeepsUpWithout(const MemberId& id, Nanos now) const {
+  uint32_t near = 0;
+  for (size_t i = 0; i < config_.members().size(); ++i) {
+    const MemberId& member = config_.members()[i].id;
+    if (member == id) continue;
+    const bool self = member == options_.self;
+    if (!self && !leases_->Alive(member.node, now)) continue;
+    const Instance applied = self ? applied_ : PeerApplied(member);
+    if (applied + options_.window_instances >= commit_) near |= 1u << i;
+  }
+  return config_.IsMajority(near);
+}
+
 MemberId Replica::master_hint() const {
   if (mode_ == Mode::kMaster) return options_.self;
   const bool known = master_seen_ == promised_ && promised_to_.node == promised_.node &&

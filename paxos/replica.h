@@ -192,6 +192,8 @@ class Replica {
   bool settled() const { return config_.instance() == 0 || commit_ > config_.instance(); }
   // Applied instance a peer reported last, for promoting learners; 0 if not master.
   Instance PeerApplied(const MemberId& id) const;
+  // Master: whether a majority has applied nearly everything, without this one.
+  bool KeepsUpWithout(const MemberId& id, Nanos now) const;
 
  private:
   friend class Invariants;
@@ -317,6 +319,7 @@ class Replica {
   void ProposeNoop(Nanos now);
   void Vote(Slot* slot, uint32_t bits);
   void FlushProposals();
+  bool IsFarBehind(const Peer& peer) const;
   void Retransmit(Nanos now);
   void AddPeersOf(const Config& config);
   void MaybeProposeConfig(Nanos now);

@@ -74,10 +74,22 @@ void Replica::FlushProposals() {
       ++unsent_;
     }
     const std::shared_ptr<const std::vector<AcceptEntry>> shared = std::move(entries);
-    for (const Peer& peer : peers_) Send(peer.id, Accept{ballot_, commit_, shared});
+    for (const Peer& peer : peers_) {
+      if (!IsFarBehind(peer)) Send(peer.id, Accept{ballot_, commit_, shared});
+    }
     commit_told_ = commit_;
     commit_told_at_ = now_;
   }
+}
+
+// It would not keep what lies so far above what it has applied (see On(Accept)), and catches up by
+// other means: beats tell it how far, and its answers when it is near.
+bool Replica::IsFarBehind(const Peer& peer) const {
+  if (peer.applied == 0) return false;  // or has not said
+  const uint64_t kept = options_.apply_backlog + 3 * uint64_t{options_.window_instances};
+  if (next_ - 1 <= peer.applied + kept) return false;
+  HYDRA_PROBE("accepts are not sent to a peer that is far behind");
+  return true;
 }
 
 void Replica::Retransmit(Nanos now) {
@@ -91,6 +103,7 @@ void Replica::Retransmit(Nanos now) {
     due.push_back(i);
   }
   for (const Peer& peer : peers_) {
+    if (IsFarBehind(peer)) continue;
     const int index = config_.IndexOf(peer.id);
     auto entries = std::make_shared<std::vector<AcceptEntry>>();
     uint64_t bytes = 0;

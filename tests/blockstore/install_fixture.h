@@ -17,6 +17,12 @@ inline InstallDriver::Options Delta() {
   return options;
 }
 
+inline InstallDriver::Options Newer() {
+  InstallDriver::Options options;
+  options.newer = true;
+  return options;
+}
+
 // A source and a target with group 1, blocks of one page; nothing applied yet.
 class InstallTest : public testing::Test {
  protected:

@@ -158,7 +158,7 @@ TEST_F(InstallTest, RowsNewerThanTheInstanceAreNotUndoneByReplay) {
     ASSERT_OK(source_.Propose(1, {WriteOp(2, 2)}));
     ASSERT_OK(source_.Settle());
   }
-  ASSERT_OK(Driver().Run());
+  ASSERT_OK(Driver(Newer()).Run());
   ASSERT_EQ(Info().applied, 1u);
   EXPECT_EQ(Info().mixed_until, 5u);
   const ReadResult before = *target_->Read(1, 2, 1);
@@ -183,7 +183,7 @@ TEST_F(InstallTest, ZeroingAnExtentSparesTheBlocksThatAreNewer) {
   ASSERT_OK(source_.ZeroExtents(1, {1}));
   ASSERT_OK(source_.Write(1, 258, 1));
   ASSERT_OK(source_.Settle());
-  ASSERT_OK(Driver().Run());
+  ASSERT_OK(Driver(Newer()).Run());
   ASSERT_EQ(Info().applied, 1u);
   ASSERT_OK(target_.Checkpoint());
   ASSERT_OK(Follow(&source_, &target_, 1, 2));

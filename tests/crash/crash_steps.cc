@@ -358,6 +358,7 @@ void CrashRun::StartInstall() {
   // beyond the reserve, more than such a store keeps.
   peer.options.max_pages = Pick(&rng_, {1u, 8u, 16u});
   peer.options.max_rows = Pick<size_t>(&rng_, {2, 20, 200});
+  peer.options.newer = rng_.Percent(30);
   Trace(fmt::format("  {}: {} from {} to {}", *id,
                     peer.options.mode == InstallMode::kImage ? "image" : "delta", group.applied,
                     peer.applied));

@@ -435,7 +435,7 @@ TEST_F(ShardTest, AReadOfTheLogThatReturnsToALaterReplicaIsDropped) {
 }
 
 TEST_F(ShardTest, APeerIsSentOnlySoMuchAtATimeOfAllGroups) {
-  options_.shard.catch_up_bytes = CatchUpBudget::kBytesPerPeer;
+  options_.shard.catch_up_bytes = RecoveryBudget::kBytesPerPeer;
   StartAlone();
   Do(Write(1, 'a'));
   constexpr GroupId kOther = 2;

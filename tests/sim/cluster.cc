@@ -189,6 +189,7 @@ void Cluster::Boot(NodeId id) {
   options.seed = rng_.Next();
   options.leases = knobs_.leases;
   options.shard = knobs_.shard;
+  options.recovery_rate = knobs_.recovery_rate;
   if (knobs_.uneven) {
     const auto lease = static_cast<uint64_t>(knobs_.leases.lease);
     options.leases.dead_after =

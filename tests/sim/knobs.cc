@@ -98,10 +98,12 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   // Answers of an entry or two, or so large that a peer gets one at a time of all groups.
   if (aside.Percent(30)) {
     k.shard.catch_up_bytes =
-        aside.Percent(50) ? aside.Between(1, 8) * kPageSize : CatchUpBudget::kBytesPerPeer;
+        aside.Percent(50) ? aside.Between(1, 8) * kPageSize : RecoveryBudget::kBytesPerPeer;
   }
   if (aside.Percent(30)) k.engine.checkpoint_batches = aside.Between(20, 400);
   r.election_spread = static_cast<Nanos>(aside.Between(0, 60)) * kMillisecond;
+  if (aside.Percent(60)) k.shard.delta_gain_bytes = aside.Between(0, 32) * kPageSize;
+  if (aside.Percent(40)) k.recovery_rate = aside.Between(1, 16) << 18;
   return k;
 }
 

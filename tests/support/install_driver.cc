@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/install_driver.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace hydra::test {
+namespace {
+
+constexpr Lba kLook = 512;
+
+}  // namespace
 
 Result<ImagePiece> InstallDriver::Build() {
   HYDRA_ASSIGN_OR_RETURN(const GroupInfo info, (*target_)->Info(group_));
@@ -17,7 +24,34 @@ Result<ImagePiece> InstallDriver::Build() {
   if (resume) request.cursor = info.install.cursor;
   request.max_pages = options_.max_pages;
   request.max_rows = options_.max_rows;
-  return BuildImageChunk(source_->engine(), request);
+  HYDRA_ASSIGN_OR_RETURN(ImagePiece piece, BuildImageChunk(source_->engine(), request));
+  if (options_.newer) HYDRA_RETURN_IF_ERROR(AddNewer(&piece));
+  return piece;
+}
+
+Status InstallDriver::AddNewer(ImagePiece* piece) {
+  ImageChunk& chunk = piece->chunk;
+  if (chunk.block_pages != 1) return Status::Ok();
+  const bool image = chunk.mode == InstallMode::kImage;
+  for (Lba lba = image ? chunk.from : 0; lba < (image ? std::min(chunk.to, kLook) : kLook); ++lba) {
+    HYDRA_ASSIGN_OR_RETURN(const ReadResult read, source_->engine()->Read(group_, lba, 1));
+    const BlockInfo& block = read.blocks[0];
+    if (block.kind != BlockKind::kData || block.version <= LastVersionOf(chunk.as_of)) continue;
+    const auto is_row = [&](const ImageRow& row) { return !row.whole_extent && row.number == lba; };
+    std::erase_if(chunk.rows, is_row);
+    chunk.rows.push_back({lba, false, BlockKind::kData, block.version, block.crc, false});
+    chunk.newest = std::max(chunk.newest, VersionInstance(block.version));
+  }
+  std::sort(chunk.rows.begin(), chunk.rows.end(), [](const ImageRow& a, const ImageRow& b) {
+    return a.whole_extent != b.whole_extent ? a.whole_extent : a.number < b.number;
+  });
+  piece->payload.clear();
+  for (const ImageRow& row : chunk.rows) {
+    if (row.kind != BlockKind::kData || row.same) continue;
+    HYDRA_ASSIGN_OR_RETURN(const ReadResult read, source_->engine()->Read(group_, row.number, 1));
+    piece->payload.push_back({read.data, 0, read.data.size()});
+  }
+  return Status::Ok();
 }
 
 Status InstallDriver::Begin() {

@@ -19,6 +19,8 @@ class InstallDriver {
     uint32_t max_pages = 8;
     size_t max_rows = 16;
     bool ignore_base = false;  // an image with all payload
+    // As earlier builds sent it: blocks that were written again after `as_of` as they are now.
+    bool newer = false;
   };
   // What travelled.
   struct Counts {
@@ -47,6 +49,8 @@ class InstallDriver {
   const Counts& counts() const { return counts_; }
 
  private:
+  Status AddNewer(ImagePiece* piece);
+
   Store* source_;
   Store* target_;
   GroupId group_;

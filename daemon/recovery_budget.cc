@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/recovery_budget.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace hydra {
+namespace {
+
+constexpr Nanos kWindow = 100 * kMillisecond;
+
+}  // namespace
+
+void RecoveryBudget::Tick(Nanos now, bool clients, uint64_t written) {
+  if (rate_ == 0) return;
+  if (ticked_ == 0) ticked_ = measured_ = now;
+  if (clients || written > 0) clients_seen_ = now;
+  written_ += written;
+  if (now >= measured_ + kWindow) {
+    const double seconds = static_cast<double>(now - measured_) / kSecond;
+    writes_per_second_ = (3 * writes_per_second_ + static_cast<double>(written_) / seconds) / 4;
+    measured_ = now;
+    written_ = 0;
+  }
+  rate_now_ = rate_;
+  if (clients_seen_ != 0 && now < clients_seen_ + kClientsGone) {
+    const auto beside = static_cast<uint64_t>(kTimesClients * writes_per_second_);
+    rate_now_ = std::min(rate_, std::max(kBesideClients, beside));
+  }
+  const double seconds = static_cast<double>(now - ticked_) / kSecond;
+  ticked_ = now;
+  credit_ = std::min<double>(kBurst, credit_ + static_cast<double>(rate_now_) * seconds);
+}
+
+void PayloadHistory::Add(Instance instance, uint64_t bytes) {
+  if (marks_.empty() || instance >= marks_.back().first + kEvery) {
+    marks_.emplace_back(instance, total_);
+    if (marks_.size() > kMostMarks) marks_.pop_front();
+  }
+  total_ += bytes;
+}
+
+uint64_t PayloadHistory::Since(Instance instance) const {
+  const auto after = std::upper_bound(marks_.begin(), marks_.end(), instance,
+                                      [](Instance i, const auto& mark) { return i < mark.first; });
+  if (after != marks_.begin()) return total_ - std::prev(after)->second;
+  return marks_.empty() ? 0 : total_ - marks_.front().second;
+}
+
+}  // namespace hydra

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/recovery_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace hydra {
+namespace {
+
+using Kind = RecoveryBudget::Kind;
+
+constexpr Nanos kTick = 10 * kMillisecond;
+constexpr uint64_t kMiB = 1u << 20;
+constexpr uint64_t kPiece = 64u << 10;
+
+class RecoveryBudgetTest : public testing::Test {
+ protected:
+  // Sends all it may; clients write so much per second, if they are there. Returns bytes per
+  // second.
+  uint64_t SendFor(Nanos time, bool clients, uint64_t written) {
+    uint64_t sent = 0;
+    for (Nanos passed = 0; passed < time; passed += kTick) {
+      budget_.Tick(now_ += kTick, clients, written / (kSecond / kTick));
+      for (; budget_.MaySend(); sent += kPiece) {
+        budget_.Spend(2 * kPiece);
+        budget_.Settle(2 * kPiece, kPiece, Kind::kDelta);
+      }
+    }
+    return sent * kSecond / static_cast<uint64_t>(time);
+  }
+
+  // After what was saved up is gone.
+  uint64_t RateOf(bool clients, uint64_t written) {
+    SendFor(3 * kSecond, clients, written);
+    return SendFor(10 * kSecond, clients, written);
+  }
+
+  Nanos now_ = kSecond;
+  RecoveryBudget budget_{100 * kMiB};
+};
+
+TEST_F(RecoveryBudgetTest, AloneItSendsAtItsRate) {
+  EXPECT_NEAR(static_cast<double>(RateOf(false, 0)), 100 * kMiB, kMiB);
+}
+
+TEST_F(RecoveryBudgetTest, BesideClientsItSendsHalfAsMuchAgainAsTheyWriteWithinBounds) {
+  EXPECT_NEAR(static_cast<double>(RateOf(true, 40 * kMiB)), 60 * kMiB, kMiB);
+  EXPECT_NEAR(static_cast<double>(RateOf(true, kMiB)), RecoveryBudget::kBesideClients, kMiB);
+  EXPECT_NEAR(static_cast<double>(RateOf(true, 0)), RecoveryBudget::kBesideClients, kMiB)
+      << "they read";
+  EXPECT_NEAR(static_cast<double>(RateOf(true, 80 * kMiB)), 100 * kMiB, kMiB);
+}
+
+TEST_F(RecoveryBudgetTest, ItTakesItsRateBackWhenClientsAreGone) {
+  RateOf(true, kMiB);
+  EXPECT_NEAR(static_cast<double>(RateOf(false, 0)), 100 * kMiB, kMiB);
+}
+
+TEST_F(RecoveryBudgetTest, ALowRateBindsBesideClientsToo) {
+  RecoveryBudget slow(kMiB);
+  uint64_t sent = 0;
+  for (int i = 0; i < 1000; ++i) {
+    slow.Tick(now_ += kTick, true, kMiB);
+    for (; slow.MaySend(); sent += kPiece) {
+      slow.Spend(kPiece);
+      slow.Settle(kPiece, kPiece, Kind::kLog);
+    }
+  }
+  EXPECT_LE(sent, RecoveryBudget::kBurst + 10 * kMiB + kPiece);
+  EXPECT_EQ(slow.sent(Kind::kLog), sent);
+  EXPECT_EQ(slow.sent(Kind::kDelta), 0u);
+}
+
+TEST_F(RecoveryBudgetTest, SavesUpNoMoreThanABurst) {
+  SendFor(3 * kSecond, false, 0);
+  for (int i = 0; i < 1000; ++i) budget_.Tick(now_ += kTick, false, 0);
+  uint64_t sent = 0;
+  for (; budget_.MaySend(); sent += kPiece) budget_.Spend(kPiece);
+  EXPECT_EQ(sent, RecoveryBudget::kBurst);
+}
+
+TEST_F(RecoveryBudgetTest, WithoutALimitThereIsNone) {
+  RecoveryBudget free(0);
+  free.Tick(now_, true, kMiB);
+  free.Spend(1000 * kMiB);
+  EXPECT_TRUE(free.MaySend());
+}
+
+TEST(PayloadHistory, KnowsAboutHowMuchCameAfterAnInstance) {
+  PayloadHistory history;
+  EXPECT_EQ(history.Since(0), 0u);
+  for (Instance i = 1001; i <= 5000; ++i) history.Add(i, 10);
+  for (const Instance since : {Instance{1000}, Instance{1001}, Instance{3210}, Instance{4999}}) {
+    const uint64_t exact = (5000 - since) * 10;
+    EXPECT_GE(history.Since(since), exact) << since;
+    EXPECT_LE(history.Since(since), exact + 64 * 10) << since;
+  }
+  EXPECT_EQ(history.Since(3), 40'000u) << "what it knows";
+}
+
+TEST(PayloadHistory, ForgetsWhatIsLongAgo) {
+  PayloadHistory history;
+  for (Instance i = 1; i <= 1'000'000; ++i) history.Add(i, 1);
+  EXPECT_LE(history.Since(1), 200'000u);
+  EXPECT_GE(history.Since(1), 65'536u) << "as far as a log reaches";
+}
+
+}  // namespace
+}  // namespace hydra
