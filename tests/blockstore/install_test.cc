@@ -243,6 +243,27 @@ TEST_F(InstallTest, BlocksThatChangeWhileTheyTravelEndUpRight) {
   }
 }
 
+// A checkpoint that is being written has rows in the map that are not part of the last one.
+TEST_F(InstallTest, ADeltaDoesNotGoPastTheCheckpointItComesFrom) {
+  AtSource({WriteOp(0, 10)});
+  ASSERT_OK(source_.Checkpoint());
+  ASSERT_OK(source_.Propose(1, {WriteOp(0, 10)}));
+  ASSERT_OK(source_.Settle());
+  source_->RequestCheckpoint();
+  std::unique_ptr<Job> checkpoint = source_->NextJob();
+  ASSERT_NE(checkpoint, nullptr);
+  checkpoint->Run();
+  InstallDriver driver = Driver(Delta());
+  for (int step = 0; step < 2; ++step) {  // begin, and the first chunk
+    ASSERT_OK(driver.QueueNext());
+    ASSERT_OK(target_.Flush());
+  }
+  source_->FinishJob(std::move(checkpoint));
+  ASSERT_OK(source_.Settle());
+  ASSERT_OK(driver.RunAndCatchUp());
+  ExpectEqualReplicas();
+}
+
 // --- While it is under way -------------------------------------------------------------------
 
 TEST_F(InstallTest, NothingIsAppliedButTheReplicaVotes) {
