@@ -229,6 +229,7 @@ class EngineImpl final : public Engine, private BatchSink {
                                   size_t limit) override;
   Result<ChangeBatch> ScanImage(GroupId group, const std::string& cursor, size_t limit) override;
   Result<std::unique_ptr<ReadJob>> PlanScan(ScanRequest request) override;
+  Status CheckHorizon(const ScanRequest& request);
   Result<ChangeBatch> FinishScan(std::unique_ptr<ReadJob> job) override;
   Result<uint64_t> Digest(GroupId group) override;
   Status InstallBegin(GroupId group, InstallMode mode, Instance floor, uint64_t token) override;

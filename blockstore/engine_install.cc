@@ -253,9 +253,9 @@ Status EngineImpl::ResolveBlock(Group* group, const ImageRow& row, Instance as_o
                     row.number, row.version));
   }
   if (*changes && row.same && group->mixed_until > as_of) {
-    // Deleted where the last install came from, after the instance that this one leads to (else its
-    // row would be newer than what is applied here): so it was never sent, and is not missed. The
-    // log says what became of it before these blocks are no longer mixed.
+    // Deleted, or written again, where the last install came from, after the instance that this one
+    // leads to (else its row would be newer than what is applied here): so it was never sent, and
+    // is not missed. The log says what became of it before these blocks are no longer mixed.
     *changes = false;
     return Status::Ok();
   }

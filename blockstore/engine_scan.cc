@@ -15,8 +15,8 @@ namespace {
 // Of the rows that a scan of changes finds: a chunk's.
 constexpr size_t kMostRemembered = 256;
 
-// Rows looked at per row returned, at most, in one call.
-constexpr size_t kStaleFactor = 8;
+// Rows of changes looked at in one scan: most may be stale.
+constexpr size_t kMostExamined = 8192;
 
 uint64_t HashBlock(Lba lba, const MapRow& row) {
   uint64_t h = lba * 0x9e3779b97f4a7c15 ^ row.version * 0xc2b2ae3d27d4eb4f ^
@@ -43,7 +43,7 @@ class EngineImpl::MapScanJob final : public PinnedRead {
     HYDRA_RETURN_IF_ERROR(status_);
     return std::move(batch_);
   }
-  GroupId group() const { return request_.group; }
+  const ScanRequest& request() const { return request_; }
   // On the engine's thread: whoever lists blocks is about to read them.
   void Remember(BlockMap* map) const {
     for (const auto& [lba, row] : rows_) map->Remember(request_.group, lba, row, epoch_);
@@ -73,8 +73,7 @@ class EngineImpl::MapScanJob final : public PinnedRead {
           // belongs to the next.
           if (change->first > LastVersionOf(batch_.as_of)) return false;
           // Stale rows cost a look-up each, so they count as well.
-          if (batch_.changes.size() >= request_.limit ||
-              ++examined > kStaleFactor * request_.limit + 1) {
+          if (batch_.changes.size() >= request_.limit || ++examined > kMostExamined) {
             StopAt(key);
             return false;
           }
@@ -89,11 +88,13 @@ class EngineImpl::MapScanJob final : public PinnedRead {
     out.lba = number;
     out.version = version;
     if (kind == ChangeKind::kExtent) {
-      auto row = store_->Get(ExtentRowKey(request_.group, number));
-      if (!row.ok() || row->size() != sizeof(Version) ||
-          DecodeFixed64(AsBytes(*row).data()) != version) {
-        return Status::Ok();
+      const auto row = store_->Get(ExtentRowKey(request_.group, number));
+      if (row.status().code() == Code::kNotFound) return Status::Ok();
+      HYDRA_RETURN_IF_ERROR(row.status());
+      if (row->size() != sizeof(Version)) {
+        return Status::Corruption("malformed row of an extent in the map");
       }
+      if (DecodeFixed64(AsBytes(*row).data()) != version) return Status::Ok();
       out.whole_extent = true;
       out.kind = BlockKind::kZero;
     } else {
@@ -141,8 +142,8 @@ class EngineImpl::MapScanJob final : public PinnedRead {
   Status status_;
 };
 
-Result<std::unique_ptr<ReadJob>> EngineImpl::PlanScan(ScanRequest request) {
-  HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(request.group));
+Status EngineImpl::CheckHorizon(const ScanRequest& request) {
+  HYDRA_ASSIGN_OR_RETURN(const Group* group, Usable(request.group));
   const Version horizon = group->mixed_until == 0
                               ? group->horizon
                               : std::max(group->horizon, LastVersionOf(group->mixed_until));
@@ -152,6 +153,12 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanScan(ScanRequest request) {
         "image",
         request.group, request.since, horizon));
   }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<ReadJob>> EngineImpl::PlanScan(ScanRequest request) {
+  HYDRA_RETURN_IF_ERROR(CheckHorizon(request));
+  const Group* group = FindGroup(request.group);
   auto job = std::make_unique<MapScanJob>(store_.get(), map_.get(), std::move(request),
                                           group->checkpointed);
   job->pin = pins_.Take();
@@ -161,7 +168,8 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanScan(ScanRequest request) {
 Result<ChangeBatch> EngineImpl::FinishScan(std::unique_ptr<ReadJob> job) {
   auto* scan = static_cast<MapScanJob*>(job.get());
   Unpin(scan);
-  HYDRA_RETURN_IF_ERROR(Usable(scan->group()).status());
+  // Rows may have been swept since it was planned.
+  HYDRA_RETURN_IF_ERROR(CheckHorizon(scan->request()));
   scan->Remember(map_.get());
   return scan->Take();
 }

@@ -55,7 +55,7 @@ struct ImageChunk {
   Version since = 0;  // delta: what changed after this version
   // Image: in this range; delta: with this and the earlier chunks: no change up to instance
   // `as_of` is missing, except where the sender's block changed again, up to instance `newest`
-  // (which is why rows may be newer than `as_of`).
+  // (earlier builds sent those as they were then: rows may be newer than `as_of`).
   Instance as_of = 0;
   Instance newest = 0;
   std::vector<ImageRow> rows;  // whole extents first; then blocks; each strictly ascending

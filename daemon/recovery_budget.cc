@@ -24,11 +24,15 @@ void RecoveryBudget::Tick(Nanos now, bool clients, uint64_t written) {
   }
   rate_now_ = rate_;
   if (clients_seen_ != 0 && now < clients_seen_ + kClientsGone) {
-    const auto beside = static_cast<uint64_t>(kTimesClients * writes_per_second_);
+    std::erase_if(sent_at_, [&](const auto& peer) { return now >= peer.second + kSecond; });
+    const double peers = std::max<double>(1, static_cast<double>(sent_at_.size()));
+    const auto beside = static_cast<uint64_t>(peers * kTimesClients * writes_per_second_);
     rate_now_ = std::min(rate_, std::max(kBesideClients, beside));
   }
   const double seconds = static_cast<double>(now - ticked_) / kSecond;
   ticked_ = now;
+  // What may not wait is sent all the same, and nobody else pays for more than a moment of it.
+  credit_ = std::max(credit_, -static_cast<double>(kBurst));
   credit_ = std::min<double>(kBurst, credit_ + static_cast<double>(rate_now_) * seconds);
 }
 

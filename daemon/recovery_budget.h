@@ -15,7 +15,7 @@ namespace hydra {
 // each peer, read or being read and not sent, and how much in a second. Pure; owned by NodeCore.
 //
 // Recovery yields to clients: while they are at work it may send half as much again as they write,
-// so that a replica that is behind comes nearer whatever they do, and no more than that.
+// to each node that is behind, so that it comes nearer whatever they do, and no more than that.
 class RecoveryBudget {
  public:
   enum class Kind : uint8_t { kLog, kDelta, kImage };
@@ -43,7 +43,10 @@ class RecoveryBudget {
   void Tick(Nanos now, bool clients, uint64_t written);
   bool MaySend() const { return rate_ == 0 || credit_ > 0; }
   // What is about to be read and sent; then what it really was.
-  void Spend(uint64_t bytes) { credit_ -= static_cast<double>(bytes); }
+  void Spend(NodeId peer, uint64_t bytes) {
+    credit_ -= static_cast<double>(bytes);
+    sent_at_[peer] = ticked_;
+  }
   void Settle(uint64_t spent, uint64_t sent, Kind kind) {
     credit_ += static_cast<double>(spent) - static_cast<double>(sent);
     sent_[static_cast<size_t>(kind)] += sent;
@@ -62,6 +65,7 @@ class RecoveryBudget {
   uint64_t written_ = 0;          // since then
   double writes_per_second_ = 0;  // bytes
   std::map<NodeId, uint64_t> taken_;
+  std::map<NodeId, Nanos> sent_at_;  // to whom, when last
   uint64_t sent_[3] = {};
 };
 

@@ -291,6 +291,7 @@ class Shard {
   // shard_recovery.cc: what replicas that are behind are sent
   void ServeCatchUps();
   bool Serve(const paxos::ServeCatchUp& serve);
+  bool IsNeeded(const paxos::MemberId& id) const;
   bool IsNear(const paxos::ServeCatchUp& serve) const;
   bool DeltaIsShorter(const paxos::ServeCatchUp& serve);
   bool LookDone(uint64_t ticket, std::unique_ptr<ReadJob>* job);
@@ -302,6 +303,7 @@ class Shard {
   bool Serve(const paxos::ServeInstall& serve);
   bool InstallReadDone(uint64_t ticket, std::unique_ptr<ReadJob>* job);
   void ReadForInstall(NodeId peer, std::unique_ptr<ReadJob> job);
+  bool IsTooEarly(NodeId peer);
   void AnswerInstall(NodeId peer, std::unique_ptr<ReadJob> reads);
 
   // shard_peer.cc: what else peers ask of the log, and taking in theirs

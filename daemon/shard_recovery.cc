@@ -44,16 +44,7 @@ void Shard::ServeCatchUps() {
 
 // False: later.
 bool Shard::Serve(const paxos::ServeCatchUp& serve) {
-  const auto info = engine_->Info(store_group_);
-  if (!info.ok() || info->installing) return true;
   const Instance from = serve.request.from;
-  // Entries are applied as soon as they are queued, but what the log says of an instance that is
-  // not durable yet is what stood there before: perhaps another value, which was never chosen.
-  const Instance to = std::min<Instance>(info->stable, from + serve.request.held.size() - 1);
-  if (to < from || from <= info->truncated) {
-    AnswerCatchUp(serve, info->truncated, {});
-    return true;
-  }
   const bool near = IsNear(serve);
   if (near) {
     recovery_->looks.erase(serve.to.node);
@@ -65,6 +56,15 @@ bool Shard::Serve(const paxos::ServeCatchUp& serve) {
   } else if (!budget_->MaySend()) {
     HYDRA_PROBE("catch-up: waits for its rate");
     return false;
+  }
+  const auto info = engine_->Info(store_group_);
+  if (!info.ok() || info->installing) return true;
+  // Entries are applied as soon as they are queued, but what the log says of an instance that is
+  // not durable yet is what stood there before: perhaps another value, which was never chosen.
+  const Instance to = std::min<Instance>(info->stable, from + serve.request.held.size() - 1);
+  if (to < from || from <= info->truncated) {
+    AnswerCatchUp(serve, info->truncated, {});
+    return true;
   }
   if (!budget_->Take(serve.to.node, options_.catch_up_bytes)) {
     HYDRA_PROBE("catch-up: a peer has enough on its way");
@@ -86,16 +86,23 @@ bool Shard::Serve(const paxos::ServeCatchUp& serve) {
   }
   const uint64_t ticket = next_ticket_++;
   const uint64_t spent = near ? 0 : options_.catch_up_bytes;
-  budget_->Spend(spent);
+  budget_->Spend(serve.to.node, spent);
   recovery_->reading[ticket] = {serve, info->truncated, spent};
   out_.reads.push_back({options_.group, ticket, std::move(*job), 0});
   return true;
 }
 
-// Who lacks little is of the majority, or about to be; and a group without a master waits for
-// whoever asks. Neither is held up by a rate.
-bool Shard::IsNear(const paxos::ServeCatchUp& serve) const {
+// A group without a master, or whose majority lacks this one, waits for it.
+bool Shard::IsNeeded(const paxos::MemberId& id) const {
   if (replica_->master_hint().node == 0) return true;
+  const bool master = replica_->mode() == paxos::Mode::kMaster;
+  return master && (!ready() || !replica_->KeepsUpWithout(id, 0, now_));
+}
+
+// Who lacks little is of the majority, or about to be. Neither that one nor one that is needed is
+// held up by a rate.
+bool Shard::IsNear(const paxos::ServeCatchUp& serve) const {
+  if (IsNeeded(serve.to)) return true;
   return serve.request.from + options_.replica.window_instances >= serve.commit &&
          history_.Since(serve.request.from - 1) <= options_.delta_gain_bytes;
 }
@@ -104,23 +111,28 @@ bool Shard::IsNear(const paxos::ServeCatchUp& serve) const {
 // the end. So only a master decides it, and only for one whom its majority does not need.
 bool Shard::DeltaIsShorter(const paxos::ServeCatchUp& serve) {
   using State = RecoveryWork::DeltaLook::State;
-  if (!ready() || !serves_local() || !replica_->KeepsUpWithout(serve.to, now_)) return false;
+  const uint64_t window = options_.replica.window_instances;
+  const Instance nearly = serve.commit > window ? serve.commit - window : 0;
+  if (!ready() || !serves_local() || !replica_->KeepsUpWithout(serve.to, nearly, now_))
+    return false;
   const Instance from = serve.request.from;
   RecoveryWork::DeltaLook& look = recovery_->looks[serve.to.node];
-  if (look.from == 0 || from < look.from) {
+  if (look.from == 0 || from < look.from || now_ > look.asked + RecoveryWork::kLookForgotten) {
     look = {};
     look.from = from;
-    engine_->RequestCheckpoint();  // changes are listed as of the last one
   }
+  look.asked = now_;
   const uint64_t log = history_.Since(from - 1);
   const uint64_t rows = look.rows + look.last_rows;
   const uint64_t delta = rows * (BytesOf(1) + kRowBytes) + options_.delta_gain_bytes;
-  if (look.state != State::kLog && delta >= log) look.state = State::kLog;
-  if (look.state == State::kLog || look.ticket != 0) return false;
+  if (delta >= log) look.state = State::kLog;
+  if (look.state == State::kLog || look.ticket != 0 || now_ < look.again) return false;
   if (look.state == State::kCounted) {
     // What is not in that checkpoint goes as log.
     if (delta + history_.Since(look.as_of) < log) return true;
     look.state = ++look.looks < RecoveryWork::kMostLooks ? State::kCounting : State::kLog;
+    look.again = now_ + RecoveryWork::kLookAgain;
+    engine_->RequestCheckpoint();
     return false;
   }
   auto job = engine_->PlanScan(
@@ -129,6 +141,7 @@ bool Shard::DeltaIsShorter(const paxos::ServeCatchUp& serve) {
     look.state = State::kLog;
     return false;
   }
+  if (look.cursor.empty() && look.looks == 0) engine_->RequestCheckpoint();
   look.ticket = next_ticket_++;
   recovery_->look_reads[look.ticket] = serve.to.node;
   out_.reads.push_back({options_.group, look.ticket, std::move(*job), options_.catch_up_bytes});
@@ -229,7 +242,7 @@ void Shard::ServeInstalls() {
 
 // False: later.
 bool Shard::Serve(const paxos::ServeInstall& serve) {
-  if (replica_->master_hint().node != 0 && !budget_->MaySend()) {
+  if (!IsNeeded(serve.to) && !budget_->MaySend()) {
     HYDRA_PROBE("install: waits for its rate");
     return false;
   }
@@ -259,7 +272,7 @@ bool Shard::Serve(const paxos::ServeInstall& serve) {
     HYDRA_PROBE("install: the source cannot build a chunk");
     return true;
   }
-  budget_->Spend(options_.install_chunk_bytes);
+  budget_->Spend(serve.to.node, options_.install_chunk_bytes);
   recovery_->chunks[serve.to.node] = {serve, std::move(builder), false,
                                       options_.install_chunk_bytes};
   ReadForInstall(serve.to.node, std::move(*list));
@@ -285,16 +298,10 @@ bool Shard::InstallReadDone(uint64_t ticket, std::unique_ptr<ReadJob>* job) {
   auto reads = chunk.builder->PlanReads(std::move(*job));
   const Instance as_of = chunk.builder->as_of();
   const bool first = chunk.serve.request.cursor.empty();
-  // A delta leads to the last checkpoint, and the log has to do the rest: if that is much, the end
-  // waits for another one, once.
-  const bool early = reads.ok() && chunk.builder->mode() == InstallMode::kDelta &&
-                     chunk.builder->is_last() && recovery_->awaited[peer] != as_of &&
-                     history_.Since(as_of) > options_.delta_gain_bytes;
-  if (!reads.ok() || early || (first && as_of <= chunk.serve.request.base)) {
+  if (!reads.ok() || (first && as_of <= chunk.serve.request.base) || IsTooEarly(peer)) {
     if (reads.ok()) {
       HYDRA_PROBE("install: the source has to checkpoint first");
       engine_->RequestCheckpoint();
-      recovery_->awaited[peer] = as_of;
       if (*reads != nullptr) engine_->DropRead(std::move(*reads));
     }
     budget_->Settle(chunk.spent, 0, RecoveryBudget::Kind::kImage);
@@ -307,6 +314,20 @@ bool Shard::InstallReadDone(uint64_t ticket, std::unique_ptr<ReadJob>* job) {
     ReadForInstall(peer, std::move(*reads));
   }
   return true;
+}
+
+// A delta leads to the last checkpoint, and the log has to do the rest. If that is much, the last
+// piece waits for one more, but not for long.
+bool Shard::IsTooEarly(NodeId peer) {
+  const ImageBuilder& builder = *recovery_->chunks.at(peer).builder;
+  const Instance as_of = builder.as_of();
+  if (builder.mode() != InstallMode::kDelta || !builder.is_last() ||
+      history_.Since(as_of) <= options_.delta_gain_bytes) {
+    return false;
+  }
+  const auto [waits, begun] = recovery_->awaited.try_emplace(peer, as_of, now_);
+  const auto& [awaited, since] = waits->second;
+  return begun || (awaited == as_of && now_ < since + RecoveryWork::kAwaitCheckpoint);
 }
 
 void Shard::AnswerInstall(NodeId peer, std::unique_ptr<ReadJob> reads) {
@@ -337,6 +358,7 @@ void Shard::AnswerInstall(NodeId peer, std::unique_ptr<ReadJob> reads) {
   answer.transfer = serve.request.transfer;
   answer.cursor = serve.request.cursor;
   answer.done = piece->chunk.cursor.empty();
+  if (answer.done) recovery_->awaited.erase(peer);
   if (!answer.done) answer.next = InstallCursor(piece->chunk.mode, piece->chunk.cursor);
   answer.as_of = piece->chunk.as_of;
   auto body = std::make_shared<InstallBody>();

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "blockstore/image_source.h"
 #include "daemon/shard.h"
@@ -14,8 +15,11 @@ namespace hydra {
 // answer, here or elsewhere: the newest question of each counts, and an old one is forgotten.
 struct Shard::RecoveryWork {
   static constexpr Nanos kForgetAfter = kSecond;
-  static constexpr size_t kRowsAtOnce = 65'536;
-  static constexpr unsigned kMostLooks = 64;  // at a delta that is not shorter yet
+  static constexpr size_t kRowsAtOnce = 4096;
+  static constexpr unsigned kMostLooks = 32;  // at a delta that is not shorter yet
+  static constexpr Nanos kLookAgain = 250 * kMillisecond;
+  static constexpr Nanos kLookForgotten = 5 * kSecond;
+  static constexpr Nanos kAwaitCheckpoint = 2 * kSecond;
 
   template <typename Question>
   struct Asked {
@@ -32,6 +36,8 @@ struct Shard::RecoveryWork {
   struct DeltaLook {
     enum class State : uint8_t { kCounting, kCounted, kLog } state = State::kCounting;
     Instance from = 0;
+    Nanos asked = 0;      // last
+    Nanos again = 0;      // look
     uint64_t ticket = 0;  // of the piece at the read pool; 0: none
     std::string cursor;
     uint64_t rows = 0;
@@ -51,8 +57,9 @@ struct Shard::RecoveryWork {
   std::map<NodeId, DeltaLook> looks;
   std::map<uint64_t, NodeId> look_reads;  // by ticket, at the read pool: whose
   std::map<NodeId, Asked<paxos::ServeInstall>> installs;
-  std::map<NodeId, Chunk> chunks;          // in the making
-  std::map<NodeId, Instance> awaited;      // the checkpoint that is not to be its last
+  std::map<NodeId, Chunk> chunks;  // in the making
+  // The checkpoint that is not to be the last that it gets, and since when.
+  std::map<NodeId, std::pair<Instance, Nanos>> awaited;
   std::map<uint64_t, NodeId> chunk_reads;  // by ticket, at the read pool: whose
 
   bool IsReadingFor(NodeId peer) const {

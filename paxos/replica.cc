@@ -266,7 +266,7 @@ Instance Replica::PeerApplied(const MemberId& id) const {
   return 0;
 }
 
-bool Replica::KeepsUpWithout(const MemberId& id, Nanos now) const {
+bool Replica::KeepsUpWithout(const MemberId& id, Instance at_least, Nanos now) const {
   uint32_t near = 0;
   for (size_t i = 0; i < config_.members().size(); ++i) {
     const MemberId& member = config_.members()[i].id;
@@ -274,7 +274,7 @@ bool Replica::KeepsUpWithout(const MemberId& id, Nanos now) const {
     const bool self = member == options_.self;
     if (!self && !leases_->Alive(member.node, now)) continue;
     const Instance applied = self ? applied_ : PeerApplied(member);
-    if (applied + options_.window_instances >= commit_) near |= 1u << i;
+    if (applied >= at_least) near |= 1u << i;
   }
   return config_.IsMajority(near);
 }

@@ -192,8 +192,8 @@ class Replica {
   bool settled() const { return config_.instance() == 0 || commit_ > config_.instance(); }
   // Applied instance a peer reported last, for promoting learners; 0 if not master.
   Instance PeerApplied(const MemberId& id) const;
-  // Master: whether a majority has applied nearly everything, without this one.
-  bool KeepsUpWithout(const MemberId& id, Nanos now) const;
+  // Master: whether a majority lives, and has applied so much, without this one.
+  bool KeepsUpWithout(const MemberId& id, Instance at_least, Nanos now) const;
 
  private:
   friend class Invariants;

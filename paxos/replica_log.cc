@@ -365,6 +365,9 @@ void Replica::RequestCatchUp(const MemberId& from, Nanos now) {
   if (commit_heard_ <= commit_) return;
   if (commit_ - applied_ >= options_.apply_backlog) return;
   MemberId to = from;
+  // A master may let it wait for a while, and knows best what to send.
+  constexpr uint32_t kTriesAtMaster = 4;
+  if (to.node == 0 && catch_up_tries_ < kTriesAtMaster && MasterAlive(now)) to = promised_to_;
   if (to.node == 0 && catch_up_tries_ == 0) to = catch_up_from_;
   if (to.node == 0 || to == options_.self) {
     const std::vector<MemberId> sources = Sources();
@@ -454,7 +457,7 @@ void Replica::BeginInstall(const MemberId& source, Nanos now) {
 }
 
 void Replica::RequestInstall(Nanos now) {
-  constexpr uint32_t kTriesPerSource = 2;
+  constexpr uint32_t kTriesPerSource = 4;
   if (install_.source.node == 0 || install_.tries >= kTriesPerSource) {
     const std::vector<MemberId> sources = Sources();
     if (install_.source.node != 0) HYDRA_PROBE("install: another source is asked");

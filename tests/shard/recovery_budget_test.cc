@@ -21,7 +21,7 @@ class RecoveryBudgetTest : public testing::Test {
     for (Nanos passed = 0; passed < time; passed += kTick) {
       budget_.Tick(now_ += kTick, clients, written / (kSecond / kTick));
       for (; budget_.MaySend(); sent += kPiece) {
-        budget_.Spend(2 * kPiece);
+        budget_.Spend(2, 2 * kPiece);
         budget_.Settle(2 * kPiece, kPiece, Kind::kDelta);
       }
     }
@@ -61,7 +61,7 @@ TEST_F(RecoveryBudgetTest, ALowRateBindsBesideClientsToo) {
   for (int i = 0; i < 1000; ++i) {
     slow.Tick(now_ += kTick, true, kMiB);
     for (; slow.MaySend(); sent += kPiece) {
-      slow.Spend(kPiece);
+      slow.Spend(2, kPiece);
       slow.Settle(kPiece, kPiece, Kind::kLog);
     }
   }
@@ -74,14 +74,32 @@ TEST_F(RecoveryBudgetTest, SavesUpNoMoreThanABurst) {
   SendFor(3 * kSecond, false, 0);
   for (int i = 0; i < 1000; ++i) budget_.Tick(now_ += kTick, false, 0);
   uint64_t sent = 0;
-  for (; budget_.MaySend(); sent += kPiece) budget_.Spend(kPiece);
+  for (; budget_.MaySend(); sent += kPiece) budget_.Spend(2, kPiece);
   EXPECT_EQ(sent, RecoveryBudget::kBurst);
+}
+
+TEST_F(RecoveryBudgetTest, EachNodeThatIsBehindComesNearer) {
+  uint64_t sent = 0;
+  for (int i = 0; i < 1000; ++i) {
+    budget_.Tick(now_ += kTick, true, 20 * kMiB / (kSecond / kTick));
+    for (NodeId peer = 2; budget_.MaySend(); peer = 5 - peer, sent += kPiece) {
+      budget_.Spend(peer, kPiece);
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(sent) / 10, 60 * kMiB, 3 * kMiB);
+}
+
+TEST_F(RecoveryBudgetTest, WhatMayNotWaitHoldsUpOthersForAMomentOnly) {
+  budget_.Tick(now_ += kTick, false, 0);
+  for (int i = 0; i < 1000; ++i) budget_.Settle(0, kMiB, Kind::kLog);
+  for (int i = 0; i < 10; ++i) budget_.Tick(now_ += kTick, false, 0);
+  EXPECT_TRUE(budget_.MaySend());
 }
 
 TEST_F(RecoveryBudgetTest, WithoutALimitThereIsNone) {
   RecoveryBudget free(0);
   free.Tick(now_, true, kMiB);
-  free.Spend(1000 * kMiB);
+  free.Spend(2, 1000 * kMiB);
   EXPECT_TRUE(free.MaySend());
 }
 
