@@ -17,6 +17,7 @@ namespace {
 constexpr double kLeft = 64, kRight = 20, kWidth = 1080;
 constexpr double kPlotWidth = kWidth - kLeft - kRight;
 constexpr double kChartHeight = 170, kChartGap = 54, kTop = 64;
+constexpr size_t kMostChangeLines = 60;
 constexpr double kStrip = 15;  // a group's row in the picture of the masters
 constexpr size_t kMostStrips = 16;
 constexpr std::array<const char*, 8> kNodeColours = {"#4f7cac", "#e0a458", "#6a994e", "#a76d9f",
@@ -50,7 +51,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th { text-align: left; font-weight: 600; font-size: 13px; color: var(--soft); }
 th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
-td.n, th.n { text-align: right; }
+td.n, th.n { text-align: right; white-space: nowrap; }
 .columns { display: grid; grid-template-columns: 1fr 1fr; gap: 18px; }
 .columns section { margin: 0; }
 .no { color: var(--bad); font-weight: 600; } .yes { color: var(--good); font-weight: 600; }
@@ -181,7 +182,7 @@ class Timeline {
           std::max(0.0, healthy - restored), height);
       if (begin < label_free_from) continue;
       Text(begin, top - 46, "start", fmt::format("fault {}", i + 1), "mark");
-      label_free_from = begin + 48;
+      label_free_from = begin + 62;
     }
   }
 
@@ -302,7 +303,9 @@ class Timeline {
     Legend(top, entries);
   }
 
+  // So many lines would hide what they are about; the triangles and the strips say it.
   void Changes(double top) {
+    const bool many = report_.changes.size() > kMostChangeLines;
     for (const MasterChange& change : report_.changes) {
       const double x = X(change.at);
       svg_ += fmt::format(
@@ -312,7 +315,7 @@ class Timeline {
           "stroke=\"#6d597a\" stroke-width=\"0.8\" stroke-dasharray=\"2 3\"/></g>\n",
           fmt::format("{:.1f}", Seconds(change.at)), change.group, change.from,
           change.to == 0 ? "nobody" : "node " + std::to_string(change.to), x, top, x, top, x,
-          bottom_);
+          many ? top : bottom_);
     }
   }
 
