@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "base/crc32c.h"
+#include "client/outbox.h"
 
 namespace hydra {
 namespace {
@@ -54,6 +55,10 @@ class SocketConnection final : public Connection,
   void Pause() override { paused_ = true; }
   void Resume() override;
   void Close() override;
+  void Flush() override {
+    flush_scheduled_ = false;
+    WriteOut();
+  }
   bool open() const override { return socket_.is_open() && !closing_; }
   size_t queued_bytes() const override { return queued_bytes_; }
   const std::string& peer() const override { return peer_; }
@@ -68,14 +73,14 @@ class SocketConnection final : public Connection,
     size_t size() const { return kFrameHeadBytes + header.size() + payload_bytes; }
   };
 
-  void WaitReadable();
-  void ReadSome();
+  void Read();
+  void Received(size_t bytes);
   bool Parse();  // frames that are whole; false if one has to wait for memory
   bool BeginFrame(const FrameHead& head);
   void FinishFrame();
   void Deliver(Frame frame);
   void ScheduleFlush();
-  void Flush();
+  void WriteOut();
   void WaitWritable();
   void Fail(const Status& why);
 
@@ -86,7 +91,8 @@ class SocketConnection final : public Connection,
   bool started_ = false;
   bool paused_ = false;
   bool closing_ = false;
-  bool reading_ = false;  // a wait is out
+  // A read is out: what is received goes behind in_end_ and into partial_, which stay as they are.
+  bool reading_ = false;
 
   // Received bytes: in_[in_begin_, in_end_) are not parsed yet.
   std::vector<uint8_t> in_;
@@ -126,14 +132,14 @@ void SocketConnection::Start(Handlers handlers) {
   handlers_ = std::move(handlers);
   if (started_) return;
   started_ = true;
-  WaitReadable();
+  Read();
 }
 
 void SocketConnection::Resume() {
   if (!paused_) return;
   paused_ = false;
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    if (self->open() && !self->paused_ && self->Parse()) self->WaitReadable();
+    if (self->open() && !self->reading_ && self->Parse()) self->Read();
   });
 }
 
@@ -152,7 +158,7 @@ void SocketConnection::Close() {
   if (closing_ || !socket_.is_open()) return;
   closing_ = true;
   handlers_ = {};
-  Flush();
+  WriteOut();
   if (!socket_.is_open()) return;
   if (out_.empty()) {
     Fail(Status::Ok());
@@ -165,24 +171,13 @@ void SocketConnection::Close() {
 
 // --- Reading ------------------------------------------------------------------------------------
 
-void SocketConnection::WaitReadable() {
+// Asio tries a read at once only if more may be there, and needs no system call to wait for one.
+void SocketConnection::Read() {
   if (reading_ || paused_ || !open()) return;
-  reading_ = true;
-  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const ErrorCode& error) {
-    self->reading_ = false;
-    if (error) return self->Fail(Status::Unavailable(error.message()));
-    self->ReadSome();
-  });
-}
-
-void SocketConnection::ReadSome() {
-  if (!open() || paused_) return;
   // Payload that stays where it is read, and whatever comes behind it.
-  std::array<iovec, 2> vectors{};
-  size_t count = 0;
+  std::array<asio::mutable_buffer, 2> into;
   if (in_payload_) {
-    vectors[count++] = {partial_.payload.data() + payload_read_,
-                        partial_.payload_bytes - payload_read_};
+    into[0] = {partial_.payload.data() + payload_read_, partial_.payload_bytes - payload_read_};
   } else if (in_begin_ > 0) {
     std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
     in_end_ -= in_begin_;
@@ -190,21 +185,28 @@ void SocketConnection::ReadSome() {
   }
   size_t room = in_.size() - in_end_;
   if (expect_payload_) room = std::min(room, kReadBytesBeforePayload);
-  vectors[count++] = {in_.data() + in_end_, room};
-  const ssize_t got = ::readv(socket_.native_handle(), vectors.data(), static_cast<int>(count));
-  if (got == 0) return Fail(Status::Unavailable("the other side closed the connection"));
-  if (got < 0) {
-    if (errno == EAGAIN || errno == EINTR) return WaitReadable();
-    return Fail(Status::Unavailable(std::strerror(errno)));
-  }
-  size_t bytes = static_cast<size_t>(got);
+  into[1] = {in_.data() + in_end_, room};
+  reading_ = true;
+  socket_.async_read_some(into, [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+    self->reading_ = false;
+    if (error == asio::error::eof) {
+      self->Fail(Status::Unavailable("the other side closed the connection"));
+    } else if (error) {
+      self->Fail(Status::Unavailable(error.message()));
+    } else {
+      self->Received(bytes);
+    }
+  });
+}
+
+void SocketConnection::Received(size_t bytes) {
   if (in_payload_) {
     const size_t here = std::min<size_t>(bytes, partial_.payload_bytes - payload_read_);
     payload_read_ += here;
     bytes -= here;
   }
   in_end_ += bytes;
-  if (Parse()) WaitReadable();
+  if (Parse()) Read();
 }
 
 bool SocketConnection::Parse() {
@@ -246,8 +248,7 @@ bool SocketConnection::BeginFrame(const FrameHead& head) {
     const size_t needed = kFrameHeadBytes + head.header_bytes + head.payload_bytes;
     if (in_.size() < needed) in_.resize(needed);
     // Wait for the whole of it. The rest is read behind what is here.
-    if (reading_) return false;
-    WaitReadable();
+    Read();
     return false;
   }
   Frame frame;
@@ -260,7 +261,7 @@ bool SocketConnection::BeginFrame(const FrameHead& head) {
     if (!buffer.ok()) {
       auto timer = std::make_shared<asio::steady_timer>(socket_.get_executor(), kMemoryRetry);
       timer->async_wait([self = shared_from_this(), timer](const ErrorCode&) {
-        if (self->open() && self->Parse()) self->WaitReadable();
+        if (self->open() && !self->reading_ && self->Parse()) self->Read();
       });
       return false;
     }
@@ -313,13 +314,11 @@ bool SocketConnection::Send(FrameType type, uint64_t id, std::string header,
 void SocketConnection::ScheduleFlush() {
   if (flush_scheduled_ || writing_) return;
   flush_scheduled_ = true;
-  asio::defer(socket_.get_executor(), [self = shared_from_this()] {
-    self->flush_scheduled_ = false;
-    self->Flush();
-  });
+  if (options_.outbox != nullptr) return options_.outbox->Add(shared_from_this());
+  asio::defer(socket_.get_executor(), [self = shared_from_this()] { self->Flush(); });
 }
 
-void SocketConnection::Flush() {
+void SocketConnection::WriteOut() {
   const bool waited = !out_.empty();
   while (!out_.empty() && !writing_ && socket_.is_open()) {
     std::array<iovec, kMaxVectors> vectors{};
@@ -371,7 +370,7 @@ void SocketConnection::WaitWritable() {
   socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const ErrorCode& error) {
     self->writing_ = false;
     if (error) return self->Fail(Status::Unavailable(error.message()));
-    self->Flush();
+    self->WriteOut();
   });
 }
 

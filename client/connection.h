@@ -19,6 +19,8 @@
 
 namespace hydra {
 
+class Outbox;
+
 class Connection {
  public:
   struct Options {
@@ -26,6 +28,7 @@ class Connection {
     size_t queue_bytes = 64u << 20;  // frames that wait to be written; beyond them Send refuses
     // Memory for payload. kBusy: the connection stops reading and asks again shortly.
     std::function<Result<Buffer>(size_t bytes)> allocate;
+    Outbox* outbox = nullptr;  // of the thread; null: frames go out when the event is over
   };
   struct Handlers {
     std::function<void(Frame frame)> frame;
@@ -59,6 +62,9 @@ class Connection {
 
   // Writes what is queued (for a moment at most), then closes. Handlers are forgotten at once.
   virtual void Close() = 0;
+
+  // Writes what waits; for the outbox.
+  virtual void Flush() = 0;
 
   virtual bool open() const = 0;
   virtual size_t queued_bytes() const = 0;

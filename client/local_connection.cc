@@ -9,6 +9,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
+#include "client/outbox.h"
+
 namespace hydra {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr size_t kLocalQueueBytes = 64u << 20;
 class LocalConnection final : public Connection,
                               public std::enable_shared_from_this<LocalConnection> {
  public:
-  explicit LocalConnection(boost::asio::io_context* io) : io_(io) {}
+  LocalConnection(boost::asio::io_context* io, Outbox* outbox) : io_(io), outbox_(outbox) {}
 
   void set_other(const std::shared_ptr<LocalConnection>& other) { other_ = other; }
 
@@ -33,13 +35,17 @@ class LocalConnection final : public Connection,
     const size_t size = kFrameHeadBytes + header.size() + payload_bytes;
     if (queued_bytes_ > 0 && queued_bytes_ + size > kLocalQueueBytes) return false;
     queued_bytes_ += size;
-    Frame& frame = outbox_.emplace_back();
+    Frame& frame = waiting_.emplace_back();
     frame.type = type;
     frame.id = id;
     frame.header = std::move(header);
     frame.payload_bytes = payload_bytes;
     frame.payload = Whole(std::move(payload), payload_bytes);
-    if (outbox_.size() > 1) return true;
+    if (waiting_.size() > 1) return true;
+    if (outbox_ != nullptr) {
+      outbox_->Add(shared_from_this());
+      return true;
+    }
     boost::asio::defer(*io_, [self = shared_from_this()] { self->Flush(); });
     return true;
   }
@@ -59,6 +65,16 @@ class LocalConnection final : public Connection,
     open_ = false;
     inbox_.clear();
     ToOther([](LocalConnection* other) { other->OnClosed(); });
+  }
+
+  void Flush() override {
+    if (waiting_.empty()) return;
+    queued_bytes_ = 0;
+    ToOther([frames = std::exchange(waiting_, {})](LocalConnection* other) mutable {
+      std::move(frames.begin(), frames.end(), std::back_inserter(other->inbox_));
+      other->Deliver();
+    });
+    if (handlers_.drained) handlers_.drained();
   }
 
   bool open() const override { return open_; }
@@ -93,16 +109,6 @@ class LocalConnection final : public Connection,
     return whole;
   }
 
-  void Flush() {
-    if (outbox_.empty()) return;
-    queued_bytes_ = 0;
-    ToOther([frames = std::exchange(outbox_, {})](LocalConnection* other) mutable {
-      std::move(frames.begin(), frames.end(), std::back_inserter(other->inbox_));
-      other->Deliver();
-    });
-    if (handlers_.drained) handlers_.drained();
-  }
-
   void Deliver() {
     while (open_ && started_ && !paused_ && !inbox_.empty()) {
       Frame frame = std::move(inbox_.front());
@@ -128,7 +134,8 @@ class LocalConnection final : public Connection,
   bool open_ = true;
   bool started_ = false;
   bool paused_ = false;
-  std::vector<Frame> outbox_;  // to go together, when the present event is over
+  Outbox* const outbox_;
+  std::vector<Frame> waiting_;  // to go together, when the present event is over
   size_t queued_bytes_ = 0;
   std::deque<Frame> inbox_;  // while paused; what there can be of it is the sender's to bound
   uint64_t copied_bytes_ = 0;
@@ -137,9 +144,9 @@ class LocalConnection final : public Connection,
 }  // namespace
 
 std::pair<std::shared_ptr<Connection>, std::shared_ptr<Connection>> MakeLocalConnection(
-    boost::asio::io_context* first, boost::asio::io_context* second) {
-  auto one = std::make_shared<LocalConnection>(first);
-  auto two = std::make_shared<LocalConnection>(second);
+    boost::asio::io_context* first, boost::asio::io_context* second, Outbox* second_outbox) {
+  auto one = std::make_shared<LocalConnection>(first, nullptr);
+  auto two = std::make_shared<LocalConnection>(second, second_outbox);
   one->set_other(two);
   two->set_other(one);
   return {std::move(one), std::move(two)};

@@ -16,13 +16,17 @@ constexpr unsigned kWorkers = 2;
 constexpr size_t kReadHereBytes = 64u << 10;
 // A header and two blocks: what a write of a client by itself becomes.
 constexpr size_t kWriteHereBytes = 12u << 10;
-// After a write that took longer, or a read, batches are written by the other thread for a while:
-// the longer it took, the longer. While this thread waits for the disk the node says nothing.
-constexpr Nanos kQuickWrite = 2 * kMillisecond;
-constexpr Nanos kAfterSlowWrite = 1 * kSecond;  // at least
+// While this thread waits for the disk the node says nothing. So batches are written by the other
+// thread where writes take longer as a rule, for a while after one that took very long (the longer
+// it took, the longer), and after a read.
+constexpr Nanos kQuickWrite = 1 * kMillisecond;
+constexpr Nanos kUsualOf = 16;  // about so many writes make the rule
+constexpr Nanos kSlowWrite = 20 * kMillisecond;
 constexpr Nanos kAfterSlowWriteTimes = 100;
 constexpr Nanos kLongestAfterSlowWrite = 60 * kSecond;
 constexpr Nanos kAfterRead = 20 * kMillisecond;
+// The engine is asked for jobs this often when it had none: to look costs as much as a small write.
+constexpr Nanos kJobsEvery = 1 * kMillisecond;
 
 }  // namespace
 
@@ -43,10 +47,11 @@ void DiskThreads::Stop() {
   writer_.join();
   workers_.join();
   readers_.join();
+  WriteHere();
 }
 
 bool DiskThreads::WritesHere(const Batch& batch, Nanos now) const {
-  const bool quick = now >= slow_until_;
+  const bool quick = usual_write_ <= kQuickWrite && now >= slow_until_;
   const bool unread = last_read_ == 0 || now >= last_read_ + kAfterRead;
   return batch.bytes() <= kWriteHereBytes && !batch.opens_segment() && quick && unread &&
          reads_ == 0;
@@ -59,37 +64,39 @@ void DiskThreads::Kick(Nanos now) {
     writing_ = true;
     writing_since_ = now;
     if (WritesHere(*batch, now)) {
-      WriteHere(batch);
+      here_ = batch;
     } else {
       WriteThere(batch);
     }
   }
+  if (now < jobs_from_) return;
   while (jobs_ < kWorkers) {
     std::unique_ptr<Job> job = engine_->NextJob();
-    if (job == nullptr) break;
+    if (job == nullptr) {
+      jobs_from_ = now + kJobsEvery;
+      break;
+    }
     ++jobs_;
     asio::post(workers_, [this, raw = job.release()] {
       raw->Run();
       asio::post(*owner_, [this, raw] {
         --jobs_;
         engine_->FinishJob(std::unique_ptr<Job>(raw));
+        jobs_from_ = 0;
         Kick(clock_.Now());
+        if (here_ != nullptr) handlers_.due();
       });
     });
   }
 }
 
-// In the turn after next: in this one messages are made, in the next one they are sent, and peers
-// are to write at the same time. The owner kicks again when it has sent what comes of this one.
-void DiskThreads::WriteHere(Batch* batch) {
-  asio::post(*owner_, [this, batch] {
-    asio::post(*owner_, [this, batch] {
-      Nanos took = 0;
-      const Status written = Write(batch, &took);
-      BatchDone(batch, written, took);
-      handlers_.durable(completions_);
-    });
-  });
+void DiskThreads::WriteHere() {
+  Batch* const batch = std::exchange(here_, nullptr);
+  if (batch == nullptr) return;
+  Nanos took = 0;
+  const Status written = Write(batch, &took);
+  BatchDone(batch, written, took);
+  handlers_.durable(completions_);
 }
 
 void DiskThreads::WriteThere(Batch* batch) {
@@ -120,9 +127,9 @@ void DiskThreads::BatchDone(Batch* batch, const Status& written, Nanos took) {
   ++writes_;
   writing_nanos_ += static_cast<uint64_t>(took);
   longest_write_ = std::max(longest_write_, took);
-  if (took > kQuickWrite) {
-    slow_until_ =
-        now + std::clamp(kAfterSlowWriteTimes * took, kAfterSlowWrite, kLongestAfterSlowWrite);
+  usual_write_ += (took - usual_write_) / kUsualOf;
+  if (took > kSlowWrite) {
+    slow_until_ = now + std::min(kAfterSlowWriteTimes * took, kLongestAfterSlowWrite);
   }
   handlers_.written(took);
   completions_.clear();

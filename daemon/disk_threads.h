@@ -30,6 +30,7 @@ class DiskThreads {
     std::function<void(const std::vector<Completion>& durable)> durable;
     std::function<void(ShardRead read)> read;
     std::function<void(Nanos took)> written;  // a batch
+    std::function<void()> due;                // WriteHere
   };
 
   // `faults`: of a node that takes part in drills; else null.
@@ -42,7 +43,11 @@ class DiskThreads {
   void Stop();
 
   // Hands out the next batch and the jobs that are due. Call after anything was done to the engine.
+  // A batch that is to be written on the owner's thread waits for WriteHere, which the owner calls
+  // when it has sent what it had to say: peers are to write at the same time.
   void Kick(Nanos now);
+  bool writes_here() const { return here_ != nullptr; }
+  void WriteHere();
   void Read(ShardRead read);
   bool idle() const { return !writing_ && jobs_ == 0 && reads_ == 0; }
   // Of batches: so many were written, it took so long, and one is being written since.
@@ -54,7 +59,6 @@ class DiskThreads {
 
  private:
   bool WritesHere(const Batch& batch, Nanos now) const;
-  void WriteHere(Batch* batch);
   void WriteThere(Batch* batch);
   Status Write(Batch* batch, Nanos* took) const;
   void BatchDone(Batch* batch, const Status& written, Nanos took);
@@ -66,13 +70,16 @@ class DiskThreads {
   const RealClock clock_;
   bool stopped_ = false;
   bool writing_ = false;
+  Batch* here_ = nullptr;  // waits for WriteHere
   unsigned jobs_ = 0;
   size_t reads_ = 0;
   Nanos writing_since_ = 0;
   uint64_t writes_ = 0;
   uint64_t writing_nanos_ = 0;
   Nanos last_read_ = 0;
+  Nanos jobs_from_ = 0;  // when to ask for the next job
   Nanos slow_until_ = 0;
+  Nanos usual_write_ = 0;  // how long writes took lately
   Nanos longest_write_ = 0;
   std::vector<Completion> completions_;
   boost::asio::thread_pool writer_;

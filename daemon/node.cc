@@ -55,7 +55,7 @@ void Node::Stop() {
 }
 
 std::shared_ptr<Connection> Node::Dial(asio::io_context* caller) {
-  auto [theirs, ours] = MakeLocalConnection(caller, io_.get());
+  auto [theirs, ours] = MakeLocalConnection(caller, io_.get(), &impl_->outbox());
   asio::post(*io_, [this, ours = std::move(ours)] { impl_->Accept(ours); });
   return theirs;
 }
@@ -74,7 +74,7 @@ const rpc::Catalogue* Node::catalogue() const {
 // --- Opening ------------------------------------------------------------------------------------
 
 Node::Impl::Impl(Node* node, const NodeOptions& options)
-    : node_(node), options_(options), tick_(*node->io_) {
+    : node_(node), options_(options), outbox_(node->io_.get()), tick_(*node->io_) {
   if (!options.drill) return;
   faults_ = std::make_unique<DrillFaults>(node->io_.get());
   drill_fs_ = std::make_unique<DrillFileSystem>(&fs_, faults_.get());
@@ -206,16 +206,18 @@ Status Node::Impl::Start() {
                               core_->ReadDone(std::move(read), clock_.Now());
                               Wake();
                             },
-                            [this](Nanos took) { stages_->BatchWritten(took); }},
+                            [this](Nanos took) { stages_->BatchWritten(took); },
+                            [this] { Wake(); }},
       faults_.get());
   links_ = std::make_unique<PeerLinks>(
       node_->io_.get(), self, size_t{128} << 20,
       PeerLinks::Handlers{[this](uint32_t incarnation) { LetIn(incarnation); },
                           [this](NodeId peer) { core_->ConnectionLost(peer); }},
-      faults_.get());
+      &outbox_, faults_.get());
   Server::Options server;
   server.listen = options_.listen;
   server.self = self;
+  server.outbox = &outbox_;
   server.faults = faults_.get();
   server_ = std::make_unique<Server>(
       node_->io_.get(), server,
@@ -246,14 +248,28 @@ Status Node::Impl::Start() {
 void Node::Impl::Wake() {
   if (awake_) return;
   awake_ = true;
-  asio::post(*node_->io_, [this] {
-    awake_ = false;
-    Act();
-  });
+  if (acting_) return;  // Act sees to it
+  asio::post(*node_->io_, [this] { Act(); });
 }
 
+// What comes at once of what was done (a short batch was written, a read found its blocks in
+// memory) is acted upon in the same turn; but others have to be heard in between.
 void Node::Impl::Act() {
-  if (!ended_.ok()) return;
+  constexpr int kRounds = 3;
+  acting_ = true;
+  outbox_.Hold();
+  awake_ = true;
+  for (int round = 0; round < kRounds && awake_ && ended_.ok(); ++round) {
+    awake_ = false;
+    ActOnce();
+  }
+  outbox_.Flush();
+  outbox_.Release();
+  acting_ = false;
+  if (std::exchange(awake_, false)) Wake();
+}
+
+void Node::Impl::ActOnce() {
   const Nanos now = clock_.Now();
   out_.messages.clear();
   out_.replies.clear();
@@ -268,6 +284,10 @@ void Node::Impl::Act() {
   for (ShardRead& read : out_.reads) disk_->Read(std::move(read));
   for (ShardReply& reply : out_.replies) OnReply(std::move(reply));
   keeper_->Look(now);
+  if (disk_->writes_here()) {
+    outbox_.Flush();  // peers are to write at the same time
+    disk_->WriteHere();
+  }
   const Status failed = core_->failed();
   if (!failed.ok()) EndWith(failed);
 }

@@ -11,6 +11,7 @@
 #include <boost/asio/thread_pool.hpp>
 
 #include "base/posix_file.h"
+#include "client/outbox.h"
 #include "daemon/catalogue_keeper.h"
 #include "daemon/disk_threads.h"
 #include "daemon/drill_faults.h"
@@ -46,6 +47,7 @@ class Node::Impl {
   const Uuid& cluster() const { return options_.cluster; }
   const CatalogueKeeper& keeper() const { return *keeper_; }
   const Status& ended() const { return ended_; }
+  Outbox& outbox() { return outbox_; }
 
  private:
   // A request of a client that a shard has.
@@ -65,6 +67,7 @@ class Node::Impl {
   Status CreateSystemGroup();
   void Wake();
   void Act();
+  void ActOnce();
   void Tick();
   void EndWith(const Status& status);
   void StopStep();
@@ -151,13 +154,15 @@ class Node::Impl {
   std::unique_ptr<DrillRot> drill_rot_;  // null: no drills here
   std::unique_ptr<NodeCore> core_;
   std::unique_ptr<CatalogueKeeper> keeper_;
+  Outbox outbox_;  // of all connections
   std::unique_ptr<DiskThreads> disk_;
   std::unique_ptr<PeerLinks> links_;
   std::unique_ptr<Server> server_;
   boost::asio::steady_timer tick_;
 
   NodeOutput out_;
-  bool awake_ = false;
+  bool awake_ = false;  // something is to be acted upon, and will be
+  bool acting_ = false;
   Nanos started_ = 0;
   uint64_t next_request_ = 1;  // random at the start: late answers to a former process fit nothing
   std::unordered_map<uint64_t, Asked> asked_;

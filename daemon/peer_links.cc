@@ -41,11 +41,12 @@ struct PeerLinks::Link {
 };
 
 PeerLinks::PeerLinks(asio::io_context* io, NodeIdentity self, size_t queue_bytes, Handlers handlers,
-                     DrillFaults* faults)
+                     Outbox* outbox, DrillFaults* faults)
     : io_(io),
       self_(std::move(self)),
       queue_bytes_(queue_bytes),
       handlers_(std::move(handlers)),
+      outbox_(outbox),
       faults_(faults),
       rng_(self_.node) {}
 
@@ -104,6 +105,7 @@ void PeerLinks::Dial(const std::shared_ptr<Link>& link) {
 void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
   Connection::Options options;
   options.queue_bytes = queue_bytes_;
+  options.outbox = outbox_;
   link->connection = Connection::Adopt(std::move(socket), std::move(options));
   link->ready = false;
   link->facts = {self_.cluster, self_.node, link->node, MakeNonce(), {}};

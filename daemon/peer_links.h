@@ -56,9 +56,9 @@ class PeerLinks {
     std::function<void(NodeId peer)> lost;  // a connection that worked
   };
 
-  // `faults`: of a node that takes part in drills; else null.
+  // `outbox`: of the thread, or null. `faults`: of a node that takes part in drills; else null.
   PeerLinks(boost::asio::io_context* io, NodeIdentity self, size_t queue_bytes, Handlers handlers,
-            DrillFaults* faults = nullptr);
+            Outbox* outbox = nullptr, DrillFaults* faults = nullptr);
   ~PeerLinks();
 
   // Calls those that are new, hangs up on those that are gone. host:port by node.
@@ -88,6 +88,7 @@ class PeerLinks {
   NodeIdentity self_;
   const size_t queue_bytes_;
   const Handlers handlers_;
+  Outbox* const outbox_;
   DrillFaults* const faults_;
   Rng rng_;
   std::map<NodeId, std::shared_ptr<Link>> links_;

@@ -104,6 +104,7 @@ void Server::Greet(tcp::socket socket) {
   Connection::Options options;
   // Small until it is known who calls; then the limits and the memory of its kind hold.
   options.limits = kGreetingLimits;
+  options.outbox = options_.outbox;
   options.allocate = [this, weak = std::weak_ptr<Caller>(caller)](size_t bytes) {
     const auto known = weak.lock();
     return known != nullptr && known->facts.caller != 0 ? peer_pool_.Get(bytes)

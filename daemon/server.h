@@ -33,6 +33,7 @@ class Server {
     // Memory for payload, apart from each other so that clients cannot keep peers from talking.
     size_t client_pool_bytes = 128u << 20;
     size_t peer_pool_bytes = 256u << 20;
+    Outbox* outbox = nullptr;       // of the thread
     DrillFaults* faults = nullptr;  // of a node that takes part in drills
   };
   struct Client;

@@ -17,6 +17,7 @@
 #include <boost/asio/write.hpp>
 #include <gtest/gtest.h>
 
+#include "client/outbox.h"
 #include "tests/support/gtest_status.h"
 
 namespace hydra {
@@ -177,6 +178,30 @@ TEST_F(ConnectionTest, AFullQueueRefusesAndTakesAgainWhenItDrained) {
     return connection_->queued_bytes() == 0;
   }));
   EXPECT_TRUE(connection_->Send(FrameType::kReply, 1, "x", {slice}, 1u << 20));
+}
+
+TEST_F(ConnectionTest, AHeldOutboxWritesWhenItIsToldToAndTheRestWhenItIsReleased) {
+  Outbox outbox(&io_);
+  Connection::Options options;
+  options.outbox = &outbox;
+  Open(std::move(options));
+  const size_t frame = kFrameHeadBytes + 1;
+  outbox.Hold();
+  EXPECT_TRUE(connection_->Send(FrameType::kReply, 1, "x"));
+  EXPECT_TRUE(connection_->Send(FrameType::kReply, 2, "y"));
+  RunFor(std::chrono::milliseconds(5));
+  EXPECT_EQ(plain_.available(), 0u);
+  outbox.Flush();
+  EXPECT_EQ(plain_.available(), 2 * frame);
+  EXPECT_TRUE(connection_->Send(FrameType::kReply, 3, "z"));
+  RunFor(std::chrono::milliseconds(5));
+  EXPECT_EQ(plain_.available(), 2 * frame);
+  outbox.Release();
+  EXPECT_TRUE(RunUntil([&] { return plain_.available() == 3 * frame; }));
+  // Not held, it writes when the event is over.
+  EXPECT_TRUE(connection_->Send(FrameType::kReply, 4, "z"));
+  EXPECT_TRUE(RunUntil([&] { return plain_.available() == 4 * frame; }));
+  connection_.reset();
 }
 
 TEST_F(ConnectionTest, APeerThatClosesInMidFrameIsReportedOnce) {
