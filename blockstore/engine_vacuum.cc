@@ -66,8 +66,11 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
   if (v.victim == 0) {
     SegmentNumber victim = PickPurgeVictim();
     if (victim == 0) {
-      const size_t waiting = condemned_.size() + FreeableSegments();
-      if (!vacuum_enabled_ || !volume_->WantsVacuum(waiting)) return nullptr;
+      // (Segments are counted only where it matters: this is asked often.)
+      if (!vacuum_enabled_ || !volume_->WantsVacuum(condemned_.size()) ||
+          !volume_->WantsVacuum(condemned_.size() + FreeableSegments())) {
+        return nullptr;
+      }
       // A purge waits for the one before to be done, unless it could not go on itself.
       const bool preparing = purge_.phase == PurgeState::Phase::kPreparing;
       if (preparing && volume_->spares() >= kLanes) return nullptr;

@@ -331,19 +331,20 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
     return false;
   }
   HYDRA_CHECK(accepted->second.ballot == chosen.ballot);
-  Entry entry;
+  Entry made;  // where the core has none
+  const Entry* entry = &made;
   if (chosen.meta.kind == paxos::EntryKind::kNoop) {
-    entry = NoopEntry(chosen.meta);
+    made = NoopEntry(chosen.meta);
   } else if (chosen.body != nullptr) {
-    entry = static_cast<const EntryBody*>(chosen.body.get())->entry;
+    entry = &static_cast<const EntryBody*>(chosen.body.get())->entry;
   } else {
     auto record = engine_->ReadLogRecord(store_group_, chosen.instance);
     if (!record.ok()) {
       Fail(record.status().WithContext("read an entry to apply"));
       return false;
     }
-    entry = std::move(record->entry);
-    const auto meta = MetaOf(entry, chosen.instance);
+    made = std::move(record->entry);
+    const auto meta = MetaOf(made, chosen.instance);
     HYDRA_CHECK(meta.ok() && meta->digest == chosen.meta.digest);
   }
   const Status status = engine_->Apply(store_group_, chosen.instance, chosen.ballot);
@@ -355,14 +356,14 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
     Fail(status.WithContext("apply"));
     return false;
   }
-  auto outcomes = state_.Apply(chosen.instance, entry);
+  auto outcomes = state_.Apply(chosen.instance, *entry);
   if (!outcomes.ok()) {
     Fail(outcomes.status());
     return false;
   }
   accepted_.erase(accepted_.begin(), accepted_.upper_bound(chosen.instance));
   replica_->Applied(chosen.instance);
-  const uint64_t bytes = uint64_t{entry.PayloadPages()} * kPageSize;
+  const uint64_t bytes = uint64_t{entry->PayloadPages()} * kPageSize;
   history_.Add(chosen.instance, bytes);
   if (ready()) written_ += bytes;
   order_.Applied(chosen.instance);
@@ -508,7 +509,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
   touched_ = false;
   // Bounded: each round consumes output that only inputs or applied entries can make.
   for (bool moved = true; moved && failed_.ok();) {
-    moved = FlushBuilder(now);
+    moved = !Gathers() && FlushBuilder(now);
     replica_->TakeOutput(&core_);
     moved = moved || !core_.empty();
     tokens_->RemoveWaiting(std::exchange(taken_in_, 0));

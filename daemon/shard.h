@@ -181,6 +181,9 @@ class Shard {
     size_t install_chunk_bytes = 256u << 10;
     // A replica that the log still reaches gets a delta if that is shorter by so much.
     uint64_t delta_gain_bytes = 8u << 20;
+    // With so many entries under way, what arrives is gathered for the next one, up to so much.
+    size_t gather_entries = 1;
+    uint64_t gather_bytes = 64u << 10;
     bool may_use_reserve = false;  // Engine::LetUseReserve; nothing is refused for lack of room
   };
 
@@ -341,6 +344,7 @@ class Shard {
   void GiveWay(uint64_t bytes, Nanos now);
   void AnswerAndSettle(const Proposed& operation, ShardAnswer answer, Outcome outcome);
   void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
+  bool Gathers() const;
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);
   void Answer(const ShardRequest& request, ShardAnswer answer, Status status = Status::Ok());
@@ -412,6 +416,7 @@ class Shard {
   SessionTable decided_;   // state_.sessions() plus everything proposed
   EntryBuilder builder_;
   Payload building_payload_;
+  uint64_t building_bytes_ = 0;  // a page at least for each operation
   std::vector<Proposed> building_;
   std::vector<std::pair<Lba, uint64_t>> building_ranges_;  // until proposed: then in order_
   Nanos building_interval_ = 0;

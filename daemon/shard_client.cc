@@ -98,6 +98,7 @@ void Shard::DropUnproposed() {
   building_.clear();
   building_ranges_.clear();
   building_payload_.clear();
+  building_bytes_ = 0;
   builder_ = EntryBuilder(block_pages_);
   held_.reset();
   held_proposed_.clear();
@@ -479,12 +480,20 @@ void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
   const uint64_t bytes = uint64_t{request.op.PayloadPages()} * kPageSize;
   leases_->Charge(bytes);
   building_.push_back({request.id, lock, bytes});
+  building_bytes_ += std::max<uint64_t>(bytes, kPageSize);
   if (IsMutation(request.context.kind)) {
     ForEachRange(request.op, block_pages_,
                  [&](Lba lba, uint64_t count) { building_ranges_.emplace_back(lba, count); });
   }
   for (const BufferSlice& slice : request.payload) building_payload_.push_back(slice);
   if (alone) FlushBuilder(now);
+}
+
+// While enough entries are under way, what arrives waits for the first of them to end, and goes in
+// one entry then: the disks would not take it sooner, and many small entries cost more than one.
+bool Shard::Gathers() const {
+  return held_ == nullptr && proposed_.size() >= options_.gather_entries &&
+         building_bytes_ < options_.gather_bytes;
 }
 
 // Proposes what was built. False if nothing moved.
@@ -495,6 +504,7 @@ bool Shard::FlushBuilder(Nanos now) {
     held_->entry = builder_.Build(building_interval_);
     held_->payload = std::move(building_payload_);
     building_payload_.clear();
+    building_bytes_ = 0;
     held_proposed_ = std::move(building_);
     building_.clear();
   }

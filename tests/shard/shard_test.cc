@@ -233,6 +233,36 @@ class ShardTest : public testing::Test {
   uint64_t last_seq_ = 0;
 };
 
+// --- A master that proposes ---------------------------------------------------------------------
+
+TEST_F(ShardTest, WhatArrivesWhileAnEntryIsUnderWayGoesTogetherInTheNext) {
+  StartAlone();
+  const Instance before = shard().replica().last();
+  const uint64_t first = Submit(Write(1, 'a'));
+  const uint64_t second = Submit(Write(2, 'b'));
+  const uint64_t third = Submit(Write(3, 'c'));
+  EXPECT_EQ(shard().replica().last(), before + 1);
+  Flush();
+  EXPECT_EQ(shard().replica().last(), before + 2);
+  for (const uint64_t id : {first, second, third}) EXPECT_EQ(Reply(id).answer, ShardAnswer::kDone);
+  EXPECT_EQ(LocalBlock(1), 'a');
+  EXPECT_EQ(LocalBlock(2), 'b');
+  EXPECT_EQ(LocalBlock(3), 'c');
+}
+
+TEST_F(ShardTest, WhatIsLargeEnoughDoesNotWaitForTheEntryBefore) {
+  options_.shard.gather_bytes = 2 * kPageSize;
+  StartAlone();
+  const Instance before = shard().replica().last();
+  Submit(Write(1, 'a'));
+  Submit(Write(2, 'b'));
+  EXPECT_EQ(shard().replica().last(), before + 1);
+  Submit(Write(3, 'c'));
+  EXPECT_EQ(shard().replica().last(), before + 2);
+  Flush();
+  EXPECT_EQ(LocalBlock(3), 'c');
+}
+
 // --- A follower --------------------------------------------------------------------------------
 
 TEST_F(ShardTest, WhatIsAppliedButNotDurableIsNotShippedAsChosen) {

@@ -64,6 +64,8 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   k.leases.interval = k.leases.lease / 4;
   k.leases.dead_after = 2 * k.leases.lease;
   k.leases.max_notices_per_message = rng->Percent(20) ? 1 : 256;
+  k.shard.gather_entries = rng->Percent(50) ? 1 : rng->Between(1, 100);
+  k.shard.gather_bytes = rng->Between(1, 16) * kPageSize;
   paxos::ReplicaOptions& r = k.shard.replica;
   r.window_instances = static_cast<uint32_t>(rng->Between(2, 64));
   r.window_bytes = rng->Between(64, 1024) * 1024;
