@@ -433,6 +433,8 @@ class Engine {
   // --- Background work. -----------------------------------------------------------------------
   // The next job to run, or null. Several (of different kinds) may be out at once.
   virtual std::unique_ptr<Job> NextJob() = 0;
+  // Whether something waits for a job that may be due at any moment: ask again soon.
+  virtual bool AwaitsJob() const = 0;
   virtual void FinishJob(std::unique_ptr<Job> job) = 0;
   virtual void RequestCheckpoint() = 0;
   virtual void RequestVacuum(bool enabled) = 0;  // on by default

@@ -238,6 +238,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Status InstallFinish(GroupId group, Instance applied, std::string state, uint64_t token) override;
   Status InstallAbort(GroupId group, uint64_t token) override;
   std::unique_ptr<Job> NextJob() override;
+  bool AwaitsJob() const override { return draining_ || checkpoint_requested_; }
   void FinishJob(std::unique_ptr<Job> job) override;
   void RequestCheckpoint() override { checkpoint_requested_ = true; }
   void RequestVacuum(bool enabled) override { vacuum_enabled_ = enabled; }

@@ -75,7 +75,9 @@ class SocketConnection final : public Connection,
 
   void Read();
   void Received(size_t bytes);
-  bool Parse();  // frames that are whole; false if one has to wait for memory
+  // Delivers frames that are whole. False if it is not for the caller to read on: paused, closed,
+  // or a frame waits for memory or has begun a read of its own.
+  bool Parse();
   bool BeginFrame(const FrameHead& head);
   void FinishFrame();
   void Deliver(Frame frame);
@@ -171,7 +173,7 @@ void SocketConnection::Close() {
 
 // --- Reading ------------------------------------------------------------------------------------
 
-// Asio tries a read at once only if more may be there, and needs no system call to wait for one.
+// (Asio needs no system call to wait for a read, as it does to wait until there is something.)
 void SocketConnection::Read() {
   if (reading_ || paused_ || !open()) return;
   // Payload that stays where it is read, and whatever comes behind it.
@@ -189,6 +191,7 @@ void SocketConnection::Read() {
   reading_ = true;
   socket_.async_read_some(into, [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
     self->reading_ = false;
+    if (self->closing_) return;  // what is queued is written, then it closes
     if (error == asio::error::eof) {
       self->Fail(Status::Unavailable("the other side closed the connection"));
     } else if (error) {

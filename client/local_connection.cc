@@ -135,7 +135,7 @@ class LocalConnection final : public Connection,
   bool started_ = false;
   bool paused_ = false;
   Outbox* const outbox_;
-  std::vector<Frame> waiting_;  // to go together, when the present event is over
+  std::vector<Frame> waiting_;  // to go together
   size_t queued_bytes_ = 0;
   std::deque<Frame> inbox_;  // while paused; what there can be of it is the sender's to bound
   uint64_t copied_bytes_ = 0;

@@ -5,6 +5,7 @@
 
 #include <boost/asio/defer.hpp>
 
+#include "base/check.h"
 #include "client/connection.h"
 
 namespace hydra {
@@ -24,12 +25,13 @@ void Outbox::Schedule() {
   scheduled_ = true;
   boost::asio::defer(*io_, [this] {
     scheduled_ = false;
-    Flush();
+    if (!held_) Flush();
   });
 }
 
 // A connection that is drained may let another one send: that one is written too.
 void Outbox::Flush() {
+  HYDRA_CHECK(flushing_.empty());  // no handler flushes
   while (!waiting_.empty()) {
     flushing_.swap(waiting_);
     for (const auto& connection : flushing_) connection->Flush();

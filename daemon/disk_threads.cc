@@ -20,7 +20,7 @@ constexpr size_t kWriteHereBytes = 12u << 10;
 // thread where writes take longer as a rule, for a while after one that took very long (the longer
 // it took, the longer), and after a read.
 constexpr Nanos kQuickWrite = 1 * kMillisecond;
-constexpr Nanos kUsualOf = 16;  // about so many writes make the rule
+constexpr Nanos kUsualOf = 16;  // about so many of them make the rule
 constexpr Nanos kSlowWrite = 20 * kMillisecond;
 constexpr Nanos kAfterSlowWriteTimes = 100;
 constexpr Nanos kLongestAfterSlowWrite = 60 * kSecond;
@@ -69,7 +69,7 @@ void DiskThreads::Kick(Nanos now) {
       WriteThere(batch);
     }
   }
-  if (now < jobs_from_) return;
+  if (now < jobs_from_ && !engine_->AwaitsJob()) return;
   while (jobs_ < kWorkers) {
     std::unique_ptr<Job> job = engine_->NextJob();
     if (job == nullptr) {
@@ -123,11 +123,13 @@ Status DiskThreads::Write(Batch* batch, Nanos* took) const {
 
 void DiskThreads::BatchDone(Batch* batch, const Status& written, Nanos took) {
   const Nanos now = clock_.Now();
+  const bool small = batch->bytes() <= kWriteHereBytes;
   writing_ = false;
   ++writes_;
   writing_nanos_ += static_cast<uint64_t>(took);
   longest_write_ = std::max(longest_write_, took);
-  usual_write_ += (took - usual_write_) / kUsualOf;
+  if (small) usual_write_ += (took - usual_write_) / kUsualOf;
+  if (!small) jobs_from_ = 0;  // beside such a write it costs nothing to look
   if (took > kSlowWrite) {
     slow_until_ = now + std::min(kAfterSlowWriteTimes * took, kLongestAfterSlowWrite);
   }

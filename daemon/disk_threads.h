@@ -30,7 +30,7 @@ class DiskThreads {
     std::function<void(const std::vector<Completion>& durable)> durable;
     std::function<void(ShardRead read)> read;
     std::function<void(Nanos took)> written;  // a batch
-    std::function<void()> due;                // WriteHere
+    std::function<void()> due;                // a batch waits for WriteHere
   };
 
   // `faults`: of a node that takes part in drills; else null.
@@ -38,8 +38,9 @@ class DiskThreads {
               DrillFaults* faults = nullptr);
   ~DiskThreads();
 
-  // Hands out nothing more and waits for what is under way; it is brought back when the owner's
-  // io_context runs again, before which this object must not be destroyed.
+  // Hands out nothing more, writes the batch that waits for WriteHere, and waits for what is under
+  // way; that is brought back when the owner's io_context runs again, before which this object must
+  // not be destroyed.
   void Stop();
 
   // Hands out the next batch and the jobs that are due. Call after anything was done to the engine.
@@ -79,7 +80,7 @@ class DiskThreads {
   Nanos last_read_ = 0;
   Nanos jobs_from_ = 0;  // when to ask for the next job
   Nanos slow_until_ = 0;
-  Nanos usual_write_ = 0;  // how long writes took lately
+  Nanos usual_write_ = 0;  // how long writes of short batches took lately
   Nanos longest_write_ = 0;
   std::vector<Completion> completions_;
   boost::asio::thread_pool writer_;

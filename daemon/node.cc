@@ -256,13 +256,14 @@ void Node::Impl::Wake() {
 // memory) is acted upon in the same turn; but others have to be heard in between.
 void Node::Impl::Act() {
   constexpr int kRounds = 3;
+  if (!ended_.ok()) return;
   acting_ = true;
   outbox_.Hold();
-  awake_ = true;
-  for (int round = 0; round < kRounds && awake_ && ended_.ok(); ++round) {
+  int round = 0;
+  do {
     awake_ = false;
     ActOnce();
-  }
+  } while (awake_ && ended_.ok() && ++round < kRounds);
   outbox_.Flush();
   outbox_.Release();
   acting_ = false;
@@ -307,7 +308,7 @@ void Node::Impl::Tick() {
       TendScrub();
     }
     if (stopping_) StopStep();
-    Act();
+    Wake();
     Tick();
   });
 }

@@ -39,6 +39,7 @@ Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, 
       next_ticket_((options.life << kLifeShift) + 1),
       recovery_(std::make_unique<RecoveryWork>()),
       repair_(std::make_unique<RepairWork>()) {
+  HYDRA_CHECK(options.gather_entries > 0);  // or a small write would wait for ever
   if (options.may_use_reserve) engine_->LetUseReserve(store_group_);
 }
 

@@ -38,6 +38,28 @@ bool LogSays(const TestCluster& cluster, uint32_t node, const std::string& text)
                     milliseconds(10'000));
 }
 
+// At depth 1 the node's own thread writes; a failure there ends the node as any other does.
+TEST(ClusterNode, ANodeWhoseDiskFailsEndsWithAnErrorAndTheOthersGoOn) {
+  TestClusterOptions options;
+  options.extra = {"--drill"};
+  TestCluster cluster(options);
+  Volume volume = cluster.MakeVolume("v", 16 * kMiB, 1);
+  // So many that the disk is known to be quick again, after the segments that were made.
+  for (int i = 0; i < 200; ++i) ASSERT_OK(volume.Write(0, Pattern(0, 1, 4 * kKiB)));
+  RawSocket http(cluster.http_port(2));
+  ASSERT_TRUE(http.connected());
+  const std::string fault = R"({"disk":{"fail_writes":true}})";
+  http.Send(
+      fmt::format("POST /drill/faults HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                  "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                  fault.size(), fault));
+  EXPECT_THAT(http.ReceiveAll(milliseconds(5'000)), HasSubstr(" 200 "));
+  EXPECT_OK(volume.Write(0, Pattern(0, 2, 4 * kKiB)));
+  EXPECT_EQ(cluster.process(2).Wait(milliseconds(10'000)), 1);
+  EXPECT_THAT(cluster.LogText(2), HasSubstr("stops serving"));
+  EXPECT_OK(volume.Write(0, Pattern(0, 3, 4 * kKiB)));
+}
+
 TEST(ClusterNode, WrongOptionsAreExplained) {
   TestCluster cluster({}, false);
   const auto command = cluster.Command(1);
