@@ -22,11 +22,12 @@ void RecoveryBudget::Tick(Nanos now, bool clients, uint64_t written) {
     measured_ = now;
     written_ = 0;
   }
+  if (now >= last_sent_ + kOverAfter) sending_since_ = 0;
   rate_now_ = rate_;
   if (clients_seen_ != 0 && now < clients_seen_ + kClientsGone) {
     std::erase_if(sent_at_, [&](const auto& peer) { return now >= peer.second + kSecond; });
     const double peers = std::max<double>(1, static_cast<double>(sent_at_.size()));
-    const auto beside = static_cast<uint64_t>(peers * kTimesClients * writes_per_second_);
+    const auto beside = static_cast<uint64_t>(peers * TimesClients(now) * writes_per_second_);
     rate_now_ = std::min(rate_, std::max(kBesideClients, beside));
   }
   const double seconds = static_cast<double>(now - ticked_) / kSecond;
@@ -34,6 +35,13 @@ void RecoveryBudget::Tick(Nanos now, bool clients, uint64_t written) {
   // What may not wait is sent all the same, and nobody else pays for more than a moment of it.
   credit_ = std::max(credit_, -static_cast<double>(kBurst));
   credit_ = std::min<double>(kBurst, credit_ + static_cast<double>(rate_now_) * seconds);
+}
+
+double RecoveryBudget::TimesClients(Nanos now) const {
+  const Nanos since = sending_since_ == 0 ? 0 : now - sending_since_;
+  const double minutes =
+      static_cast<double>(std::max<Nanos>(0, since - kGentleFor)) / (60 * kSecond);
+  return std::min(kTimesClients + kMoreEachMinute * minutes, kMostTimesClients);
 }
 
 void PayloadHistory::Add(Instance instance, uint64_t bytes) {

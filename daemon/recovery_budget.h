@@ -14,16 +14,21 @@ namespace hydra {
 // What a node sends to replicas that are behind, over all groups: how much may be on its way to
 // each peer, read or being read and not sent, and how much in a second. Pure; owned by NodeCore.
 //
-// Recovery yields to clients: while they are at work it may send half as much again as they write,
-// to each node that is behind, so that it comes nearer whatever they do, and no more than that.
+// Recovery yields to clients: while they are at work it may send as much as they write, to each
+// node that is behind. Most of what they write they write again, so that a node comes nearer all
+// the same; one that does not within two minutes is sent more and more, up to twice as much.
 class RecoveryBudget {
  public:
   enum class Kind : uint8_t { kLog, kDelta, kImage };
 
   static constexpr uint64_t kBytesPerPeer = 4u << 20;
   static constexpr uint64_t kBesideClients = 16u << 20;  // per second, at least
-  static constexpr double kTimesClients = 1.5;
-  static constexpr Nanos kClientsGone = kSecond;  // so long after the last of them
+  static constexpr double kTimesClients = 1;
+  static constexpr double kMoreEachMinute = 0.25;     // of what they write ...
+  static constexpr Nanos kGentleFor = 120 * kSecond;  // ... after so long
+  static constexpr double kMostTimesClients = 2;
+  static constexpr Nanos kOverAfter = 30 * kSecond;  // without anything sent
+  static constexpr Nanos kClientsGone = kSecond;     // so long after the last of them
   static constexpr uint64_t kBurst = 4u << 20;
 
   // Bytes per second; 0: no limit.
@@ -46,6 +51,8 @@ class RecoveryBudget {
   void Spend(NodeId peer, uint64_t bytes) {
     credit_ -= static_cast<double>(bytes);
     sent_at_[peer] = ticked_;
+    if (sending_since_ == 0) sending_since_ = ticked_;
+    last_sent_ = ticked_;
   }
   void Settle(uint64_t spent, uint64_t sent, Kind kind) {
     credit_ += static_cast<double>(spent) - static_cast<double>(sent);
@@ -56,6 +63,8 @@ class RecoveryBudget {
   uint64_t sent(Kind kind) const { return sent_[static_cast<size_t>(kind)]; }
 
  private:
+  double TimesClients(Nanos now) const;
+
   const uint64_t rate_;
   uint64_t rate_now_ = 0;
   double credit_ = kBurst;
@@ -66,6 +75,8 @@ class RecoveryBudget {
   double writes_per_second_ = 0;  // bytes
   std::map<NodeId, uint64_t> taken_;
   std::map<NodeId, Nanos> sent_at_;  // to whom, when last
+  Nanos sending_since_ = 0;          // 0: nobody is behind
+  Nanos last_sent_ = 0;
   uint64_t sent_[3] = {};
 };
 

@@ -42,12 +42,31 @@ TEST_F(RecoveryBudgetTest, AloneItSendsAtItsRate) {
   EXPECT_NEAR(static_cast<double>(RateOf(false, 0)), 100 * kMiB, kMiB);
 }
 
-TEST_F(RecoveryBudgetTest, BesideClientsItSendsHalfAsMuchAgainAsTheyWriteWithinBounds) {
-  EXPECT_NEAR(static_cast<double>(RateOf(true, 40 * kMiB)), 60 * kMiB, kMiB);
+TEST_F(RecoveryBudgetTest, BesideClientsItSendsAsMuchAsTheyWriteWithinBounds) {
+  EXPECT_NEAR(static_cast<double>(RateOf(true, 40 * kMiB)), 40 * kMiB, kMiB);
   EXPECT_NEAR(static_cast<double>(RateOf(true, kMiB)), RecoveryBudget::kBesideClients, kMiB);
   EXPECT_NEAR(static_cast<double>(RateOf(true, 0)), RecoveryBudget::kBesideClients, kMiB)
       << "they read";
-  EXPECT_NEAR(static_cast<double>(RateOf(true, 80 * kMiB)), 100 * kMiB, kMiB);
+  EXPECT_NEAR(static_cast<double>(RateOf(true, 120 * kMiB)), 100 * kMiB, kMiB);
+}
+
+TEST_F(RecoveryBudgetTest, WhatTakesLongIsSentMoreAndMoreUpToTwiceAsMuch) {
+  SendFor(RecoveryBudget::kGentleFor, true, 40 * kMiB);
+  double before = static_cast<double>(SendFor(kSecond, true, 40 * kMiB));
+  EXPECT_NEAR(before, 40 * kMiB, kMiB);
+  for (int minute = 1; minute <= 4; ++minute) {
+    SendFor(59 * kSecond, true, 40 * kMiB);
+    const double rate = static_cast<double>(SendFor(kSecond, true, 40 * kMiB));
+    EXPECT_NEAR(rate - before, 10 * kMiB, kMiB) << minute;
+    before = rate;
+  }
+  SendFor(120 * kSecond, true, 40 * kMiB);
+  EXPECT_NEAR(static_cast<double>(SendFor(kSecond, true, 40 * kMiB)), 80 * kMiB, kMiB);
+  // The next one begins anew.
+  for (Nanos passed = 0; passed <= RecoveryBudget::kOverAfter; passed += kTick) {
+    budget_.Tick(now_ += kTick, true, 40 * kMiB / 100);
+  }
+  EXPECT_NEAR(static_cast<double>(RateOf(true, 40 * kMiB)), 40 * kMiB, kMiB);
 }
 
 TEST_F(RecoveryBudgetTest, ItTakesItsRateBackWhenClientsAreGone) {
@@ -78,7 +97,7 @@ TEST_F(RecoveryBudgetTest, SavesUpNoMoreThanABurst) {
   EXPECT_EQ(sent, RecoveryBudget::kBurst);
 }
 
-TEST_F(RecoveryBudgetTest, EachNodeThatIsBehindComesNearer) {
+TEST_F(RecoveryBudgetTest, EachNodeThatIsBehindIsSentAsMuchAsClientsWrite) {
   uint64_t sent = 0;
   for (int i = 0; i < 1000; ++i) {
     budget_.Tick(now_ += kTick, true, 20 * kMiB / (kSecond / kTick));
@@ -86,7 +105,7 @@ TEST_F(RecoveryBudgetTest, EachNodeThatIsBehindComesNearer) {
       budget_.Spend(peer, kPiece);
     }
   }
-  EXPECT_NEAR(static_cast<double>(sent) / 10, 60 * kMiB, 3 * kMiB);
+  EXPECT_NEAR(static_cast<double>(sent) / 10, 40 * kMiB, 3 * kMiB);
 }
 
 TEST_F(RecoveryBudgetTest, WhatMayNotWaitHoldsUpOthersForAMomentOnly) {
