@@ -138,7 +138,7 @@ Status RotAndMend(Run& run, const std::string& name) {
   const uint32_t node = run.Master();
   HYDRA_ASSIGN_OR_RETURN(const ScrubInfo before, ScrubOf(run, node));
   // What a follower has not applied is not in use there yet.
-  run.Wait(kLookAgain);
+  HYDRA_RETURN_IF_ERROR(run.AwaitCaughtUp());
   const RotBlocks chosen = Choose(run, still);
   run.Begin(fmt::format("bits flip on the disk of node {}, which leads most groups", node));
   HYDRA_ASSIGN_OR_RETURN(const RotState damaged, run.Rot(node, chosen));

@@ -360,6 +360,8 @@ Status Run::Recover() {
   return Status::Ok();
 }
 
+Status Run::AwaitCaughtUp() { return AwaitHealth(load_->now(), kHealthPatience); }
+
 Status Run::AwaitHealth(Nanos since, milliseconds patience) {
   const auto deadline = steady_clock::now() + patience;
   while (watch_->HealthySince(since) == 0) {

@@ -124,6 +124,8 @@ class Run {
   Status CheckRestarted(const std::vector<uint32_t>& nodes) const;
   void Restored();
   Status Recover();
+  // Until every replica has applied what is chosen by now.
+  Status AwaitCaughtUp();
   // There is nothing more to break after this, whatever the time.
   void Enough() { enough_ = true; }
   // Adds to what is said of this fault.
