@@ -15,14 +15,10 @@
 namespace hydra {
 namespace {
 
-constexpr char kSparePrefix[] = "spare-";
-constexpr char kTemporarySuffix[] = ".tmp";
 // Of what clients write, vacuum may write a third on top: a quarter of the whole.
 constexpr uint32_t kBackgroundDivisor = 3;
 // A background batch smaller than this is not worth a flush while clients wait.
 constexpr uint32_t kMinBackgroundPages = 64;
-
-std::string SpareName(uint64_t number) { return fmt::format("{}{:010}", kSparePrefix, number); }
 
 }  // namespace
 
@@ -94,55 +90,6 @@ class PhysicalVolume::VolumeBatch final : public Batch {
   std::string dir_;
   Buffer pages_;  // header, then copied payload
   std::vector<IoSlice> slices_;
-};
-
-// Makes a spare: zero-filled, because flushing into space that was merely allocated costs twice
-// as much.
-class PhysicalVolume::SpareJob final : public Job {
- public:
-  SpareJob(FileSystem* fs, std::string dir, std::string name, uint64_t bytes)
-      : fs_(fs), dir_(std::move(dir)), name_(std::move(name)), bytes_(bytes) {}
-
-  void Run() override { status = Make(); }
-  const char* name() const override { return "spare segment"; }
-
-  Status status;
-  Spare spare;
-
- private:
-  Status Make() {
-    const std::string temporary = dir_ + "/" + name_ + kTemporarySuffix;
-    spare.path = dir_ + "/" + name_;
-    auto made = Fill(temporary);
-    if (!made.ok()) {
-      fs_->Unlink(temporary).IgnoreError();  // it would be removed at the next start anyway
-      return made.status();
-    }
-    HYDRA_RETURN_IF_ERROR(fs_->Rename(temporary, spare.path));
-    HYDRA_RETURN_IF_ERROR(fs_->SyncDirectory(dir_));
-    spare.file = std::move(*made);
-    return Status::Ok();
-  }
-
-  Result<std::shared_ptr<SegmentFile>> Fill(const std::string& path) {
-    constexpr size_t kChunk = 1u << 20;
-    HYDRA_ASSIGN_OR_RETURN(auto file, OpenSegmentFile(fs_, path, true));
-    const Status allocated = file->direct->Allocate(bytes_);
-    if (HYDRA_SABOTAGE(kUseShortSpare) && allocated.code() == Code::kNoSpace) return file;
-    HYDRA_RETURN_IF_ERROR(allocated);
-    const Buffer zeroes = Buffer::Allocate(std::min<uint64_t>(kChunk, bytes_));
-    for (uint64_t offset = 0; offset < bytes_; offset += zeroes.size()) {
-      const IoSlice slice{zeroes.data(), std::min<uint64_t>(zeroes.size(), bytes_ - offset)};
-      HYDRA_RETURN_IF_ERROR(file->direct->PWriteV(offset, {&slice, 1}, Durability::kBuffered));
-    }
-    HYDRA_RETURN_IF_ERROR(file->direct->Sync());
-    return file;
-  }
-
-  FileSystem* fs_;
-  std::string dir_;
-  std::string name_;
-  uint64_t bytes_;
 };
 
 PhysicalVolume::PhysicalVolume(const Options& options)
@@ -296,8 +243,9 @@ uint32_t PhysicalVolume::max_segments() const {
 }
 
 uint32_t PhysicalVolume::total_segments() const {
-  return static_cast<uint32_t>(segments_.size() + spares_.size() + (making_spare_ ? 1 : 0) +
-                               (wiping_ ? 1 : 0) + (opening_segment() != 0 ? 1 : 0));
+  return static_cast<uint32_t>(segments_.size() + spares_.size() +
+                               (making_spare_ || unfinished_ ? 1 : 0) + (wiping_ ? 1 : 0) +
+                               (opening_segment() != 0 ? 1 : 0));
 }
 
 SegmentNumber PhysicalVolume::opening_segment() const {
@@ -398,6 +346,7 @@ Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes, uint32_t 
     fits = segments == 0 || segments + std::max<uint64_t>(reserve, promised) <= spares_.size();
   }
   if (fits) return Status::Ok();
+  spare_awaited_ = true;
   if (total_segments() < max_segments() && CanMakeSpare()) {
     return Status::Busy("a segment is being prepared; try again shortly");
   }
@@ -527,6 +476,7 @@ Batch* PhysicalVolume::FormSeal() {
 }
 
 Batch* PhysicalVolume::NextBatch(Nanos now) {
+  now_ = now;
   if (in_flight_) return nullptr;
   const bool clients = queue_.HasForeground();
   const uint32_t worthwhile = std::min(kMinBackgroundPages, max_batch_pages_ / 2);
@@ -579,6 +529,7 @@ void PhysicalVolume::BatchDone(Batch* batch, Nanos now, std::vector<Placed>* pla
   last_done_ = now;
   ++counters_.batches;
   counters_.batch_bytes += batch->bytes();
+  EarnFilling(batch->bytes());
   if (header.seal) ++counters_.seals;
 }
 
@@ -637,36 +588,6 @@ bool PhysicalVolume::WantsVacuum(size_t waiting) const {
   const uint64_t growth = max_segments() > total ? max_segments() - total : 0;
   const uint64_t free = spares_.size() + growth + waiting;
   return free < options_.reserve_segments + options_.spare_segments;
-}
-
-std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
-  if (making_spare_ ||
-      spares_.size() + (wiping_ ? 1 : 0) >= options_.reserve_segments + options_.spare_segments ||
-      !CanMakeSpare()) {
-    return nullptr;
-  }
-  making_spare_ = true;
-  return std::make_unique<SpareJob>(options_.fs, options_.dir, SpareName(next_spare_name_++),
-                                    options_.segment_bytes);
-}
-
-Status PhysicalVolume::FinishSpareJob(Job* job) {
-  auto* made = static_cast<SpareJob*>(job);
-  making_spare_ = false;
-  if (made->status.code() == Code::kNoSpace) {
-    HYDRA_LOG_WARN("no room for another segment: {}", made->status.ToString());
-    disk_full_ = true;
-    // A quota, say: more than what was free then must be free before the next attempt.
-    auto free = options_.fs->FreeBytes(options_.dir);
-    refused_free_bytes_ = free.ok() ? *free : 0;
-    return Status::Ok();
-  }
-  HYDRA_RETURN_IF_ERROR(made->status);
-  refused_free_bytes_ = 0;
-  made->spare.clean = true;
-  spares_.push_back(std::move(made->spare));
-  counters_.zero_fill_bytes += options_.segment_bytes;
-  return Status::Ok();
 }
 
 }  // namespace hydra

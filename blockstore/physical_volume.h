@@ -45,6 +45,17 @@ struct Spare {
   bool clean = false;  // holds zeroes, not what a former segment left
 };
 
+// One that is not filled yet, under its name with kTemporarySuffix behind it.
+struct UnfinishedSpare {
+  std::string path;
+  std::shared_ptr<SegmentFile> file;  // null: not made yet
+  uint64_t filled = 0;                // bytes from the start
+};
+
+inline constexpr char kSparePrefix[] = "spare-";
+inline constexpr char kTemporarySuffix[] = ".tmp";
+std::string SpareName(uint64_t number);
+
 struct Segment {
   std::shared_ptr<SegmentFile> file;
   uint32_t lane = 0;
@@ -168,7 +179,8 @@ class PhysicalVolume {
   // True if it was such a job.
   bool FinishWipeJob(Job* job, Status* status);
 
-  // Makes one more spare, or null if there are enough, no room, or one is being made.
+  // --- Spares (physical_volume_spares.cc) -----------------------------------------------------
+  // Makes a piece of one more spare, or null if there are enough, no room, or it is not time yet.
   std::unique_ptr<Job> NextSpareJob();
   Status FinishSpareJob(Job* job);
 
@@ -199,6 +211,7 @@ class PhysicalVolume {
   void StartBatch(uint32_t lane, bool seal, std::vector<QueuedRecord> records);
   bool OpenNextSegment(uint32_t lane);
   bool CanMakeSpare() const;
+  void EarnFilling(uint64_t written_bytes);
 
   Options options_;
   uint32_t segment_pages_;
@@ -211,8 +224,11 @@ class PhysicalVolume {
   std::vector<Spare> spares_;
   SegmentNumber highest_ = 0;
   uint64_t next_spare_name_ = 1;
-  bool making_spare_ = false;
-  bool wiping_ = false;  // a spare that is not among spares_ meanwhile
+  bool making_spare_ = false;                  // a job is at it
+  std::optional<UnfinishedSpare> unfinished_;  // no job is at it
+  uint64_t fill_credit_ = 0;                   // bytes that may be filled while clients write
+  mutable bool spare_awaited_ = false;         // something was refused for want of a spare
+  bool wiping_ = false;                        // a spare that is not among spares_ meanwhile
   bool only_clean_ = false;
   bool closing_[kLanes] = {};        // the lane's next batch opens a segment
   uint64_t refused_free_bytes_ = 0;  // free when making a spare failed all the same
@@ -230,6 +246,7 @@ class PhysicalVolume {
   bool in_flight_ = false;
   bool sealed_ = true;
   Nanos last_done_ = 0;
+  Nanos now_ = 0;  // as of the last NextBatch
   std::unique_ptr<VolumeBatch> batch_;
   Counters counters_;
 };

@@ -222,5 +222,101 @@ TEST_F(PhysicalVolumeTest, HalfMadeSparesAreRemovedAndForeignFilesLeftAlone) {
   EXPECT_TRUE(disk_.Exists("/v/notes.txt"));
 }
 
+// --- How spares are made ahead -------------------------------------------------------------------
+
+class SparePaceTest : public PhysicalVolumeTest {
+ protected:
+  // A spare is wanted, and clients write.
+  SparePaceTest() {
+    options_.spare_segments += 1;
+    volume_.reset();
+    auto volume = PhysicalVolume::Open(options_);
+    EXPECT_OK(volume.status());
+    volume_ = std::move(*volume);
+    EXPECT_OK(volume_->Recover({}, 0, &sink_, &report_));
+    EXPECT_EQ(volume_->spares(), 10u);
+    Push(Urgency::kLog, 1);
+    WriteOne(kNow);
+  }
+
+  // Pieces that are made of spares until no more is due.
+  int MakePieces() {
+    int pieces = 0;
+    while (auto job = volume_->NextSpareJob()) {
+      job->Run();
+      EXPECT_OK(volume_->FinishSpareJob(job.get()));
+      ++pieces;
+    }
+    return pieces;
+  }
+
+  static constexpr Nanos kNow = 1000 * kSecond;
+  static constexpr uint64_t kPieces = 16;  // of 256 KiB in a segment of 4 MiB
+};
+
+TEST_F(SparePaceTest, KeepsPaceWithWhatClientsWrite) {
+  EXPECT_EQ(MakePieces(), 0) << "nothing to speak of was written";
+  uint64_t written = 0;
+  int pieces = 0;
+  const size_t before = volume_->spares();
+  while (volume_->spares() <= before) {
+    ASSERT_LT(written, options_.segment_bytes) << "it falls behind";
+    Push(Urgency::kLog, 32);
+    written += WriteOne(kNow) * kPageSize;
+    const int now = MakePieces();
+    EXPECT_LE(now, 1) << "a client waits for that";
+    pieces += now;
+  }
+  EXPECT_EQ(pieces, kPieces);
+  EXPECT_GT(written, options_.segment_bytes / 2);
+}
+
+TEST_F(SparePaceTest, GoesOnWhenNobodyWrites) {
+  EXPECT_EQ(volume_->NextBatch(kNow + kMillisecond), nullptr);
+  EXPECT_EQ(MakePieces(), 0);
+  Batch* seal = volume_->NextBatch(kNow + kSecond);
+  ASSERT_NE(seal, nullptr);
+  EXPECT_EQ(MakePieces(), 0) << "a batch is being written";
+  ASSERT_OK(seal->Write());
+  volume_->BatchDone(seal, kNow + kSecond, &placed_);
+  EXPECT_EQ(volume_->NextBatch(kNow + 2 * kSecond), nullptr);
+  EXPECT_GE(MakePieces(), kPieces);
+}
+
+// Clients wait for it: there is nothing to be kept from.
+TEST_F(SparePaceTest, HurriesWhenItIsNeeded) {
+  while (volume_->CheckRoom(Urgency::kLog, 64, 200).ok()) {
+    Push(Urgency::kLog, 200);
+  }
+  EXPECT_GE(MakePieces(), kPieces);
+  EXPECT_OK(volume_->CheckRoom(Urgency::kLog, 64, 200));
+}
+
+// It has the space of a segment, so it counts as one, also while no job is at it.
+TEST_F(SparePaceTest, OneInTheMakingCounts) {
+  const uint32_t before = volume_->total_segments();
+  Push(Urgency::kLog, 60);
+  WriteOne(kNow);
+  EXPECT_EQ(MakePieces(), 1);
+  EXPECT_EQ(volume_->total_segments(), before + 1);
+  EXPECT_TRUE(disk_.Exists("/v/" + SpareName(11) + kTemporarySuffix));
+  EXPECT_EQ(volume_->counters().zero_fill_bytes, 0u);
+}
+
+TEST_F(SparePaceTest, AFailureLeavesNothingBehind) {
+  Push(Urgency::kLog, 60);
+  WriteOne(kNow);
+  EXPECT_EQ(MakePieces(), 1);
+  Push(Urgency::kLog, 60);
+  WriteOne(kNow);
+  auto job = volume_->NextSpareJob();
+  ASSERT_NE(job, nullptr);
+  disk_.FailNth(IoKind::kWrite, 1);
+  job->Run();
+  EXPECT_CODE(volume_->FinishSpareJob(job.get()), Code::kIoError);
+  EXPECT_FALSE(disk_.Exists("/v/" + SpareName(11) + kTemporarySuffix));
+  EXPECT_EQ(volume_->total_segments(), 10u);
+}
+
 }  // namespace
 }  // namespace hydra

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files for segments to come. Each is zero-filled before its first use, because flushing into space
+// that was merely allocated costs twice as much; afterwards it goes from segment to segment.
+//
+// It is filled piece by piece. Whoever flushes next waits for what the device has been given
+// meanwhile, and that may be a client: so pieces keep pace with what is written into segments, a
+// little ahead of it, unless nobody writes, or somebody waits for the spare.
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/logging.h"
+#include "base/sabotage.h"
+#include "blockstore/physical_volume.h"
+
+namespace hydra {
+namespace {
+
+constexpr uint64_t kPieceBytes = 256u << 10;
+// To fill so much more than is written keeps spares ahead.
+constexpr uint64_t kFilledPerWritten = 5;
+constexpr uint64_t kWrittenPerFilled = 4;
+constexpr Nanos kIdleAfter = 50 * kMillisecond;
+
+}  // namespace
+
+std::string SpareName(uint64_t number) { return fmt::format("{}{:010}", kSparePrefix, number); }
+
+class PhysicalVolume::SpareJob final : public Job {
+ public:
+  SpareJob(FileSystem* fs, std::string dir, uint64_t bytes, UnfinishedSpare spare_in)
+      : spare(std::move(spare_in)), fs_(fs), dir_(std::move(dir)), bytes_(bytes) {}
+
+  void Run() override {
+    status = FillPiece();
+    if (status.ok() && spare.filled == bytes_) status = Finish();
+    if (!status.ok()) fs_->Unlink(temporary()).IgnoreError();  // or the next start removes it
+  }
+  const char* name() const override { return "spare segment"; }
+
+  UnfinishedSpare spare;
+  Status status;
+
+ private:
+  std::string temporary() const { return spare.path + kTemporarySuffix; }
+
+  Status FillPiece() {
+    if (spare.file == nullptr) {
+      HYDRA_ASSIGN_OR_RETURN(spare.file, OpenSegmentFile(fs_, temporary(), true));
+      const Status allocated = spare.file->direct->Allocate(bytes_);
+      if (HYDRA_SABOTAGE(kUseShortSpare) && allocated.code() == Code::kNoSpace) {
+        spare.filled = bytes_;
+        return Status::Ok();
+      }
+      HYDRA_RETURN_IF_ERROR(allocated);
+    }
+    const Buffer zeroes = Buffer::Allocate(std::min(kPieceBytes, bytes_ - spare.filled));
+    const IoSlice slice{zeroes.data(), zeroes.size()};
+    HYDRA_RETURN_IF_ERROR(
+        spare.file->direct->PWriteV(spare.filled, {&slice, 1}, Durability::kBuffered));
+    spare.filled += zeroes.size();
+    return Status::Ok();
+  }
+
+  Status Finish() {
+    HYDRA_RETURN_IF_ERROR(spare.file->direct->Sync());
+    HYDRA_RETURN_IF_ERROR(fs_->Rename(temporary(), spare.path));
+    return fs_->SyncDirectory(dir_);
+  }
+
+  FileSystem* fs_;
+  std::string dir_;
+  uint64_t bytes_;
+};
+
+void PhysicalVolume::EarnFilling(uint64_t written_bytes) {
+  fill_credit_ = std::min(fill_credit_ + written_bytes * kFilledPerWritten / kWrittenPerFilled,
+                          2 * kPieceBytes);
+}
+
+std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
+  if (making_spare_) return nullptr;
+  const bool enough =
+      spares_.size() + (wiping_ ? 1 : 0) >= options_.reserve_segments + options_.spare_segments;
+  if (!unfinished_ && enough) return nullptr;
+  const bool needed = spare_awaited_ || spares_.size() <= options_.reserve_segments;
+  const bool idle = counters_.batches == 0 || (Idle() && now_ >= last_done_ + kIdleAfter);
+  if (!needed && !idle && fill_credit_ < kPieceBytes) return nullptr;
+  if (!unfinished_) {
+    if (!CanMakeSpare()) return nullptr;
+    unfinished_ = UnfinishedSpare{options_.dir + "/" + SpareName(next_spare_name_++), nullptr, 0};
+  }
+  making_spare_ = true;
+  fill_credit_ -= std::min(fill_credit_, kPieceBytes);
+  auto job = std::make_unique<SpareJob>(options_.fs, options_.dir, options_.segment_bytes,
+                                        std::move(*unfinished_));
+  unfinished_.reset();
+  return job;
+}
+
+Status PhysicalVolume::FinishSpareJob(Job* job) {
+  auto* made = static_cast<SpareJob*>(job);
+  making_spare_ = false;
+  if (made->status.code() == Code::kNoSpace) {
+    HYDRA_LOG_WARN("no room for another segment: {}", made->status.ToString());
+    disk_full_ = true;
+    // A quota, say: more than what was free then must be free before the next attempt.
+    auto free = options_.fs->FreeBytes(options_.dir);
+    refused_free_bytes_ = free.ok() ? *free : 0;
+    return Status::Ok();
+  }
+  HYDRA_RETURN_IF_ERROR(made->status);
+  refused_free_bytes_ = 0;
+  UnfinishedSpare& spare = made->spare;
+  if (spare.filled < options_.segment_bytes) {
+    unfinished_ = std::move(spare);
+    return Status::Ok();
+  }
+  spares_.push_back({std::move(spare.path), std::move(spare.file), true});
+  spare_awaited_ = false;
+  counters_.zero_fill_bytes += options_.segment_bytes;
+  return Status::Ok();
+}
+
+}  // namespace hydra
