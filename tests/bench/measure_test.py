@@ -10,9 +10,11 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 # pylint: disable=wrong-import-position
+from measure.curves import Panel, ceiling, picture, short  # noqa: E402
 from measure.page import render  # noqa: E402
 from measure.processes import Failed, run, together, usage  # noqa: E402
 from measure.rows import Experiment, rows_of  # noqa: E402
+from measure.scale import Axis, MapAxis, table  # noqa: E402
 from measure.table import markdown, text  # noqa: E402
 
 
@@ -106,6 +108,36 @@ class Pages(unittest.TestCase):
         self.assertEqual(len(rows), 2)
         self.assertEqual(len(markdown(rows).splitlines()), 4)
         self.assertEqual(len(text(rows).splitlines()), 4)
+
+
+class Curves(unittest.TestCase):
+    def test_a_round_number_is_not_below(self):
+        for value, expected in ((0, 1), (1, 1), (1.01, 1.5), (99, 100), (101, 150), (0.07, 0.08)):
+            self.assertAlmostEqual(ceiling(value), expected)
+        self.assertEqual([short(value) for value in (1, 256, 100_000, 1e8)], ["1", "256", "100k", "100M"])
+
+    def test_pictures_are_well_formed_and_have_every_point(self):
+        lines = {"a <b> & c": [(1, 5), (4, 10), (256, 20)], "d": [(1, 1), (4, 0)]}
+        for panels in ([Panel("title", "x & y", lines)], [Panel("one", "x", {"a": [(3, 1)]})] * 3):
+            tree = xml.etree.ElementTree.fromstring(picture("a > b", panels))
+            points = [element for element in tree.iter() if element.tag.endswith("circle")]
+            self.assertEqual(len(points), 5 if len(panels) == 1 else 3)
+            for point in points:
+                self.assertTrue(0 <= float(point.get("cx")) and 0 <= float(point.get("cy")) <= 300)
+
+    def test_an_axis_has_medians(self):
+        axis = Axis("depth", "title", "depth")
+        for iops in (10, 30, 500):
+            axis.add("write", 4, sample(iops, server_cpu_us=7.0))
+        axis.add("write", 1, sample(5, server_cpu_us=9.0))
+        self.assertEqual(axis.line("iops"), {"write": [(1, 5), (4, 30)]})
+        self.assertEqual(len(table([axis]).splitlines()), 4)
+        xml.etree.ElementTree.fromstring(axis.picture())
+
+    def test_the_map_is_drawn(self):
+        point = {"blocks": 100000, "grown_per_second": 1.0, "lookup_us": 2.0, "overwritten_per_second": 3.0,
+                 "lookup_again_us": 4.0, "resident_bytes": 5, "map_bytes": 6}
+        xml.etree.ElementTree.fromstring(MapAxis([point, {**point, "blocks": 1000000}]).picture())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 // system in the same run.
 //
 //   store-bench --dir D [--json] [--only FIGURE,...] [--quick] [--scale X] [--strict]
+//   store-bench --dir D --map-blocks N,...    instead: what maps of these sizes cost, as JSON
 //
 // D must be on the disk in question and have 30 GiB free (2 with --quick); what the run makes there
 // it removes. Results go to stdout, progress to stderr. Exit code 0: measured, whether or not the
@@ -59,6 +60,7 @@ struct Arguments {
   bool strict = false;
   double scale = 1;
   std::vector<std::string> only;
+  std::vector<uint64_t> map_blocks;
   std::string child_memory;
   uint64_t child_blocks = 0;
   uint64_t child_operations = 0;
@@ -166,6 +168,30 @@ Result<std::vector<Row>> MeasureAll(BenchContext* context, const std::set<std::s
   return rows;
 }
 
+int RunMapScale(const BenchContext& context, const std::vector<uint64_t>& sizes) {
+  if (!std::is_sorted(sizes.begin(), sizes.end())) {
+    fmt::print(stderr, "store-bench: --map-blocks: name the sizes in ascending order\n");
+    return 2;
+  }
+  const Result<std::vector<MapSize>> measured = MeasureMapScale(context, sizes);
+  if (!measured.ok()) {
+    fmt::print(stderr, "store-bench: {}\n", measured.status().ToString());
+    return 2;
+  }
+  auto out = nlohmann::ordered_json::array();
+  for (const MapSize& size : *measured) {
+    out.push_back({{"blocks", size.blocks},
+                   {"grown_per_second", size.grown_per_second},
+                   {"lookup_us", size.lookup_us},
+                   {"overwritten_per_second", size.overwritten_per_second},
+                   {"lookup_again_us", size.lookup_again_us},
+                   {"resident_bytes", size.resident_bytes},
+                   {"map_bytes", size.map_bytes}});
+  }
+  fmt::print("{}\n", out.dump(2));
+  return 0;
+}
+
 int Run(const Arguments& arguments, const char* program) {
   PosixFileSystem fs;
   if (!arguments.child_memory.empty()) {
@@ -186,6 +212,7 @@ int Run(const Arguments& arguments, const char* program) {
   context.self = SelfPath(program);
   context.quick = arguments.quick;
   context.scale = arguments.scale;
+  if (!arguments.map_blocks.empty()) return RunMapScale(context, arguments.map_blocks);
   const Result<std::vector<Row>> rows =
       MeasureAll(&context, {arguments.only.begin(), arguments.only.end()});
   if (!rows.ok()) {
@@ -217,6 +244,9 @@ int main(int argc, char** argv) {
   app.add_option("--only", arguments.only, "Measure only these figures")
       ->delimiter(',')
       ->check(CLI::IsMember(names));
+  app.add_option("--map-blocks", arguments.map_blocks, "Measure maps of these sizes, ascending")
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{100'000}, uint64_t{1'000'000'000}));
   app.add_flag("--quick", arguments.quick, "Small sizes: a look, not a result");
   app.add_option("--scale", arguments.scale, "Multiplies the sizes of data sets")
       ->check(CLI::Range(0.01, 100.0));

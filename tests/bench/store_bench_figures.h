@@ -84,6 +84,20 @@ Status MeasureMemory(BenchContext* context, std::vector<Row>* rows);
 Status RunMemoryChild(FileSystem* fs, const std::string& store_dir, uint64_t blocks,
                       uint64_t operations);
 
+// A map of so many blocks, all in memory or in the page cache.
+struct MapSize {
+  uint64_t blocks = 0;
+  double grown_per_second = 0;        // blocks, in order of their addresses
+  double lookup_us = 0;               // of a random block
+  double overwritten_per_second = 0;  // random blocks, with all checkpoints
+  double lookup_again_us = 0;         // after that
+  uint64_t resident_bytes = 0;        // of this process, without the page cache
+  uint64_t map_bytes = 0;             // on disk
+};
+// One store that grows to each of the sizes, which ascend.
+Result<std::vector<MapSize>> MeasureMapScale(const BenchContext& context,
+                                             const std::vector<uint64_t>& sizes);
+
 // --- Shared by the figures --------------------------------------------------------------------
 
 // Options of an engine as a daemon would set them.
