@@ -577,6 +577,7 @@ Status PhysicalVolume::Free(SegmentNumber number) {
   HYDRA_RETURN_IF_ERROR(options_.fs->Rename(options_.dir + "/" + SegmentFileName(number), spare));
   segment.file->cached->DropCache();
   spares_.push_back({spare, std::move(segment.file)});
+  spare_awaited_ = false;
   segments_.erase(number);
   PublishTable();
   ++counters_.segments_freed;

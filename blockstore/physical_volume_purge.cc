@@ -82,6 +82,7 @@ bool PhysicalVolume::FinishWipeJob(Job* job, Status* status) {
   wipe->spare.clean = true;
   // In front: what was made or cleaned before is used first, and wears as evenly.
   spares_.insert(spares_.begin(), std::move(wipe->spare));
+  spare_awaited_ = false;
   counters_.zero_fill_bytes += options_.segment_bytes;
   return true;
 }

@@ -5,7 +5,8 @@
 //
 // It is filled piece by piece. Whoever flushes next waits for what the device has been given
 // meanwhile, and that may be a client: so pieces keep pace with what is written into segments, a
-// little ahead of it, unless nobody writes, or somebody waits for the spare.
+// little ahead of it, unless nobody writes. Where a record waits for a spare, or only the reserve
+// is left, there is nothing to be gained by waiting, and long pieces follow each other at once.
 #include <algorithm>
 #include <utility>
 
@@ -19,9 +20,8 @@ namespace hydra {
 namespace {
 
 constexpr uint64_t kPieceBytes = 256u << 10;
-// To fill so much more than is written keeps spares ahead.
-constexpr uint64_t kFilledPerWritten = 5;
-constexpr uint64_t kWrittenPerFilled = 4;
+constexpr uint64_t kHurriedPieceBytes = 16u << 20;
+constexpr uint64_t kFillPercent = 125;  // of what is written: so spares stay ahead
 constexpr Nanos kIdleAfter = 50 * kMillisecond;
 
 }  // namespace
@@ -30,13 +30,16 @@ std::string SpareName(uint64_t number) { return fmt::format("{}{:010}", kSparePr
 
 class PhysicalVolume::SpareJob final : public Job {
  public:
-  SpareJob(FileSystem* fs, std::string dir, uint64_t bytes, UnfinishedSpare spare_in)
-      : spare(std::move(spare_in)), fs_(fs), dir_(std::move(dir)), bytes_(bytes) {}
+  SpareJob(FileSystem* fs, std::string dir, uint64_t bytes, uint64_t piece,
+           UnfinishedSpare spare_in)
+      : spare(std::move(spare_in)), fs_(fs), dir_(std::move(dir)), bytes_(bytes), piece_(piece) {}
 
   void Run() override {
     status = FillPiece();
     if (status.ok() && spare.filled == bytes_) status = Finish();
-    if (!status.ok()) fs_->Unlink(temporary()).IgnoreError();  // or the next start removes it
+    if (status.ok()) return;
+    spare.file.reset();                      // its space is free again, for whoever looks
+    fs_->Unlink(temporary()).IgnoreError();  // or the next start removes it
   }
   const char* name() const override { return "spare segment"; }
 
@@ -56,11 +59,15 @@ class PhysicalVolume::SpareJob final : public Job {
       }
       HYDRA_RETURN_IF_ERROR(allocated);
     }
-    const Buffer zeroes = Buffer::Allocate(std::min(kPieceBytes, bytes_ - spare.filled));
-    const IoSlice slice{zeroes.data(), zeroes.size()};
-    HYDRA_RETURN_IF_ERROR(
-        spare.file->direct->PWriteV(spare.filled, {&slice, 1}, Durability::kBuffered));
-    spare.filled += zeroes.size();
+    constexpr uint64_t kChunk = 1u << 20;
+    const uint64_t end = std::min(bytes_, spare.filled + piece_);
+    const Buffer zeroes = Buffer::Allocate(std::min(kChunk, end - spare.filled));
+    while (spare.filled < end) {
+      const IoSlice slice{zeroes.data(), std::min<uint64_t>(zeroes.size(), end - spare.filled)};
+      HYDRA_RETURN_IF_ERROR(
+          spare.file->direct->PWriteV(spare.filled, {&slice, 1}, Durability::kBuffered));
+      spare.filled += slice.length;
+    }
     return Status::Ok();
   }
 
@@ -73,11 +80,13 @@ class PhysicalVolume::SpareJob final : public Job {
   FileSystem* fs_;
   std::string dir_;
   uint64_t bytes_;
+  uint64_t piece_;
 };
 
+// No more is saved up than the largest batch earns.
 void PhysicalVolume::EarnFilling(uint64_t written_bytes) {
-  fill_credit_ = std::min(fill_credit_ + written_bytes * kFilledPerWritten / kWrittenPerFilled,
-                          2 * kPieceBytes);
+  const uint64_t most = uint64_t{max_batch_pages_} * kPageSize * kFillPercent / 100 + kPieceBytes;
+  fill_credit_ = std::min(fill_credit_ + written_bytes * kFillPercent / 100, most);
 }
 
 std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
@@ -86,6 +95,7 @@ std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
       spares_.size() + (wiping_ ? 1 : 0) >= options_.reserve_segments + options_.spare_segments;
   if (!unfinished_ && enough) return nullptr;
   const bool needed = spare_awaited_ || spares_.size() <= options_.reserve_segments;
+  // While a store is opened there is no clock yet, and nobody to wait.
   const bool idle = counters_.batches == 0 || (Idle() && now_ >= last_done_ + kIdleAfter);
   if (!needed && !idle && fill_credit_ < kPieceBytes) return nullptr;
   if (!unfinished_) {
@@ -95,6 +105,7 @@ std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
   making_spare_ = true;
   fill_credit_ -= std::min(fill_credit_, kPieceBytes);
   auto job = std::make_unique<SpareJob>(options_.fs, options_.dir, options_.segment_bytes,
+                                        needed ? kHurriedPieceBytes : kPieceBytes,
                                         std::move(*unfinished_));
   unfinished_.reset();
   return job;
@@ -112,12 +123,12 @@ Status PhysicalVolume::FinishSpareJob(Job* job) {
     return Status::Ok();
   }
   HYDRA_RETURN_IF_ERROR(made->status);
-  refused_free_bytes_ = 0;
   UnfinishedSpare& spare = made->spare;
   if (spare.filled < options_.segment_bytes) {
     unfinished_ = std::move(spare);
     return Status::Ok();
   }
+  refused_free_bytes_ = 0;
   spares_.push_back({std::move(spare.path), std::move(spare.file), true});
   spare_awaited_ = false;
   counters_.zero_fill_bytes += options_.segment_bytes;

@@ -49,7 +49,7 @@ Result<StillVolume> MakeStillVolume(Run& run, const std::string& name) {
   VolumeSpec spec;
   spec.name = name;
   spec.bytes = kStillExtents * kExtentBytes;
-  HYDRA_RETURN_IF_ERROR(run.cluster().CreateVolume(spec));
+  HYDRA_RETURN_IF_ERROR(run.CreateVolume(spec));
   HYDRA_ASSIGN_OR_RETURN(Volume opened, Volume::Open(run.cluster(), name));
   StillVolume still{std::move(opened), {}, {}, {}, {}};
   HYDRA_ASSIGN_OR_RETURN(const std::vector<VolumeInfo> volumes, run.cluster().volumes());

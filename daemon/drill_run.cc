@@ -397,7 +397,7 @@ Status Run::MakeVolume() {
     VolumeSpec spec;
     spec.name = volume_;
     spec.bytes = kVolumeBytes;
-    HYDRA_RETURN_IF_ERROR(cluster_->CreateVolume(spec));
+    HYDRA_RETURN_IF_ERROR(CreateVolume(spec));
   }
   HYDRA_ASSIGN_OR_RETURN(const std::vector<VolumeInfo> volumes, cluster_->volumes());
   for (const VolumeInfo& volume : volumes) {
@@ -409,6 +409,20 @@ Status Run::MakeVolume() {
   if (!groups_.empty()) return Status::Ok();
   return Status::NotFound(
       fmt::format("there is no volume '{}'; `hydractl volume list` shows what there is", volume_));
+}
+
+Status Run::CreateVolume(const VolumeSpec& spec) {
+  const auto deadline = steady_clock::now() + kChangePatience;
+  bool perhaps = false;  // the cluster could not say whether it was made
+  while (true) {
+    const Status created = cluster_->CreateVolume(spec);
+    if (created.code() == Code::kAlreadyExists && perhaps) return Status::Ok();
+    const bool again =
+        created.code() == Code::kUnavailable && !interrupted() && steady_clock::now() < deadline;
+    if (!again) return created;
+    perhaps = true;
+    std::this_thread::sleep_for(milliseconds(kLook));
+  }
 }
 
 // Where a node's own pages are is known a moment after it has joined.

@@ -135,6 +135,8 @@ class Run {
   bool interrupted() const { return view_.interrupted != nullptr && *view_.interrupted; }
 
   Cluster& cluster() { return *cluster_; }
+  // Of a name that nobody else uses; also while masters change.
+  Status CreateVolume(const VolumeSpec& spec);
   const std::string& http(uint32_t node) const { return http_.at(node); }
   // Those that the load uses, with their groups.
   std::vector<std::pair<uint64_t, uint32_t>> LoadBlocks() const;

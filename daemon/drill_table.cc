@@ -163,7 +163,7 @@ Status Fill(Run& run, const std::string& volume) {
   VolumeSpec spec;
   spec.name = volume;
   spec.bytes = kMostFilled;
-  HYDRA_RETURN_IF_ERROR(run.cluster().CreateVolume(spec));
+  HYDRA_RETURN_IF_ERROR(run.CreateVolume(spec));
   HYDRA_ASSIGN_OR_RETURN(Volume opened, Volume::Open(run.cluster(), volume));
   std::vector<uint8_t> piece(kExtentBytes);
   for (uint8_t& byte : piece) byte = static_cast<uint8_t>(run.rng().Next());

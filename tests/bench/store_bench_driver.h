@@ -129,7 +129,7 @@ class Driver {
   Status AcceptOnly(const Workload& workload);
   Result<RunResult> ApplyAccepted();
 
-  // Runs jobs on this thread until there are none: spares are ready afterwards.
+  // Runs jobs on this thread until none is due: before anything is written, spares are ready then.
   Status RunJobsHere();
   // Waits until no job is running or due and nothing is being written.
   Status Quiesce();

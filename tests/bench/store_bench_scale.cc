@@ -2,7 +2,8 @@
 //
 // What a large map costs: a store grows to so many mapped blocks, and at each size blocks are
 // looked up and overwritten at random.
-#include <filesystem>
+#include <functional>
+#include <utility>
 
 #include <fmt/format.h>
 

@@ -16,9 +16,9 @@ inline constexpr char kSinkNote[] =
     "segment writes are dropped (sparse files), so the disk serves only the map; map on the file "
     "system under test";
 
-// A segment file that keeps its length but not its contents. The millions of blocks applied here
-// need payload to be accepted, and writing that would measure the disk. Apply and checkpoints
-// never read it: if they did, a CRC check would fail and so would the figure.
+// A segment file that keeps its length but not its contents. The millions of blocks that are
+// applied need payload to be accepted, and writing that would measure the disk. Apply and
+// checkpoints never read it: if they did, a CRC check would fail and so would the figure.
 class PayloadSinkFile final : public File {
  public:
   explicit PayloadSinkFile(std::unique_ptr<File> file) : file_(std::move(file)) {}

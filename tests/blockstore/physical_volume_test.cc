@@ -256,19 +256,21 @@ class SparePaceTest : public PhysicalVolumeTest {
 
 TEST_F(SparePaceTest, KeepsPaceWithWhatClientsWrite) {
   EXPECT_EQ(MakePieces(), 0) << "nothing to speak of was written";
-  uint64_t written = 0;
-  int pieces = 0;
-  const size_t before = volume_->spares();
-  while (volume_->spares() <= before) {
-    ASSERT_LT(written, options_.segment_bytes) << "it falls behind";
-    Push(Urgency::kLog, 32);
-    written += WriteOne(kNow) * kPageSize;
-    const int now = MakePieces();
-    EXPECT_LE(now, 1) << "a client waits for that";
-    pieces += now;
+  for (const int pages : {32, 250}) {
+    uint64_t written = 0;
+    int pieces = 0;
+    const uint64_t before = volume_->counters().zero_fill_bytes;
+    while (volume_->counters().zero_fill_bytes == before) {
+      ASSERT_LT(written, options_.segment_bytes) << "it falls behind";
+      Push(Urgency::kLog, static_cast<uint32_t>(pages));
+      written += WriteOne(kNow) * kPageSize;
+      const int now = MakePieces();
+      EXPECT_LE(now, pages / 32) << "a client waits for that";
+      pieces += now;
+    }
+    EXPECT_GE(pieces, kPieces - 1) << "long ones were made";
+    EXPECT_GT(written, options_.segment_bytes / 2);
   }
-  EXPECT_EQ(pieces, kPieces);
-  EXPECT_GT(written, options_.segment_bytes / 2);
 }
 
 TEST_F(SparePaceTest, GoesOnWhenNobodyWrites) {
@@ -288,8 +290,9 @@ TEST_F(SparePaceTest, HurriesWhenItIsNeeded) {
   while (volume_->CheckRoom(Urgency::kLog, 64, 200).ok()) {
     Push(Urgency::kLog, 200);
   }
-  EXPECT_GE(MakePieces(), kPieces);
+  EXPECT_GT(MakePieces(), 0);
   EXPECT_OK(volume_->CheckRoom(Urgency::kLog, 64, 200));
+  EXPECT_GE(volume_->counters().zero_fill_bytes, options_.segment_bytes);
 }
 
 // It has the space of a segment, so it counts as one, also while no job is at it.

@@ -14,8 +14,11 @@ class Failed(Exception):
 
 def run(*command, timeout=600, **more):
     """Standard output of a command that has to succeed."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=timeout, **more)
+    try:
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=timeout, **more)
+    except subprocess.TimeoutExpired as late:
+        raise Failed(f"{' '.join(str(word) for word in command)}\nhas not ended within {timeout} s") from late
     if done.returncode != 0:
         raise Failed(f"{' '.join(str(word) for word in command)}\nexit code {done.returncode}\n"
                      f"{(done.stderr or done.stdout).strip()}")
