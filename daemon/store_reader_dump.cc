@@ -445,7 +445,11 @@ class Dumper {
         json.update(ToJson(row));
         break;
       }
-      case 'd': json["dropped group"] = key.first; break;
+      case 'd': {
+        json["dropped group"] = key.first;
+        HYDRA_ASSIGN_OR_RETURN(json["swept"], ParseDroppedRow(value));
+        break;
+      }
       default: json["value"] = Hex(value);
     }
     return Status::Ok();

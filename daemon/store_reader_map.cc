@@ -96,6 +96,13 @@ Result<BlockRow> ParseBlockRow(std::string_view value) {
   return row;
 }
 
+Result<bool> ParseDroppedRow(std::string_view value) {
+  if (value.size() != 1 || static_cast<uint8_t>(value[0]) > 1) {
+    return Status::Corruption("a value that is neither 0 nor 1");
+  }
+  return value[0] == 1;
+}
+
 Result<uint64_t> ParseExtentRow(std::string_view value) {
   if (value.size() != 8) return BadRow("an extent row of the wrong length");
   return DecodeFixed64(AsBytes(value).data());

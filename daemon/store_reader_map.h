@@ -108,6 +108,7 @@ struct IntentRow {
 
 Result<BlockRow> ParseBlockRow(std::string_view value);
 Result<uint64_t> ParseExtentRow(std::string_view value);  // of tag 'z': the version
+Result<bool> ParseDroppedRow(std::string_view value);     // of tag 'd': its rows are swept
 Result<BlockKind> ParseVersionRow(std::string_view value);
 Result<MetaRow> ParseMetaRow(std::string_view value);
 Result<CheckpointRow> ParseCheckpointRow(std::string_view value);

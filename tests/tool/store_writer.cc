@@ -350,7 +350,7 @@ void StoreWriter::PutIntent(uint64_t id) {
 void StoreWriter::PutDropped(uint32_t group) {
   std::string key = Key(0xFFFFFFFF, 'd');
   PutBig32(&key, group);
-  PutRow(key, "");
+  PutRow(key, std::string(1, '\0'));
 }
 
 void StoreWriter::Checkpoint(uint64_t id) {

@@ -9,6 +9,7 @@
 
 #include "base/coding.h"
 #include "base/crc32c.h"
+#include "tests/support/store_fixture.h"
 #include "tests/tool/sample_store.h"
 
 namespace hydra::tool_test {
@@ -78,7 +79,9 @@ TEST(VerifyMap, MalformedRowsAreFound) {
       {short_key, "x"},
       {"abc", "x"},
       {StoreWriter::Key(2, 'M'), std::string("\1\1\0\377", 4)},
-      {StoreWriter::Key(kNode, 'd') + "1234", "not empty"},
+      {StoreWriter::Key(kNode, 'd') + "1234", ""},
+      {StoreWriter::Key(kNode, 'd') + "1234", "\2"},
+      {StoreWriter::Key(kNode, 'd') + "1234", "\1\1"},
       {StoreWriter::Key(kNode, 'i'), "\1\1\377\377\377\377\17"},
   };
   for (const auto& [key, value] : rows) {
@@ -98,6 +101,25 @@ TEST(VerifyMap, RowsOfADroppedGroupMayPointNowhere) {
   const VerifyReport report = store.Verify();
   EXPECT_THAT(Findings(report), IsEmpty());
   EXPECT_THAT(report.notes, ElementsAre(HasSubstr("group 4 is dropped")));
+}
+
+// An inspector that knew d rows only from its own tests called every store damaged that had dropped
+// a group.
+TEST(VerifyMap, AnEnginesStoreThatDroppedAGroupIsClean) {
+  test::Store store({});
+  store.MustStart();
+  ASSERT_TRUE(store.CreateGroup(2, 1).ok());
+  for (Lba lba = 0; lba < 30; ++lba) ASSERT_TRUE(store.Write(2, lba).ok());
+  ASSERT_TRUE(store.Settle().ok());
+  ASSERT_TRUE(store.Checkpoint().ok());
+  ASSERT_TRUE(store.DropGroup(2).ok());
+  ASSERT_TRUE(store.Settle().ok());
+  for (int sweep = 0; sweep < 3; ++sweep) {
+    ASSERT_TRUE(store.Checkpoint().ok());
+    const auto report = store_reader::VerifyStore(&store.disk(), test::kStoreDirectory, {});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_THAT(Findings(*report), IsEmpty());
+  }
 }
 
 TEST(VerifyMap, BlocksOfSeveralPagesAreCheckedWhole) {
