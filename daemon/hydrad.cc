@@ -39,6 +39,7 @@ struct Arguments {
   uint64_t segment = 256ull << 20;
   unsigned readers = 4;
   unsigned slow_ms = 100;
+  unsigned busy_wait = 50;
   uint64_t scrub_rate = 8ull << 20;
   uint64_t recovery_rate = 128ull << 20;
   uint64_t scrub_every = 7ull * 24 * 3600;
@@ -77,6 +78,7 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   options.core.recovery_rate = a.recovery_rate;
   options.scrub_every = a.scrub_every;
   options.slow_request = static_cast<Nanos>(a.slow_ms) * kMillisecond;
+  options.busy_wait = static_cast<Nanos>(a.busy_wait) * 1000;
   if (!a.cluster_id.empty()) {
     HYDRA_ASSIGN_OR_RETURN(options.cluster, Uuid::Parse(a.cluster_id));
   }
@@ -146,6 +148,7 @@ Result<std::unique_ptr<IscsiPortal>> StartIscsi(const Arguments& arguments,
   iscsi.nodes = {options.listen};
   iscsi.dial = [&node](boost::asio::io_context* io) { return node.Dial(io); };
   iscsi.metrics = &node.metrics();
+  iscsi.busy_wait = options.busy_wait;
   iscsi.accounts = &node.accounts();
   for (const auto& [id, address] : options.peers) {
     if (id != options.node) iscsi.nodes.push_back(address);
@@ -235,6 +238,10 @@ int main(int argc, char** argv) {
   app.add_option("--segment-size", a.segment, "of a new store")->transform(CLI::AsSizeValue(false));
   app.add_option("--readers", a.readers, "threads that read from the disk")
       ->check(CLI::Range(1, 64));
+  app.add_option("--busy-wait", a.busy_wait,
+                 "microseconds for which a thread that served a client looks for more before it "
+                 "sleeps, if nobody else wants its processor; 0: none")
+      ->check(CLI::Range(0, 1000));
   app.add_option("--slow-ms", a.slow_ms, "log requests that take longer; 0: none");
   app.add_option("--scrub-rate", a.scrub_rate,
                  "bytes per second that the search for rot reads; a quarter while clients work")

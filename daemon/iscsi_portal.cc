@@ -18,6 +18,7 @@
 
 #include "base/logging.h"
 #include "client/hydra.h"
+#include "daemon/event_loop.h"
 #include "iscsi/volume_directory.h"
 
 namespace hydra {
@@ -117,7 +118,7 @@ class IscsiPortal::Impl {
     HYDRA_RETURN_IF_ERROR(portal_.Listen());
     HYDRA_LOG_INFO("iSCSI portal on {}", options_.listen);
     Look();
-    thread_ = std::thread([this] { io_.run(); });
+    thread_ = std::thread([this] { RunLoop(&io_, {options_.busy_wait, {}}); });
     connector_ = std::thread([this] { Connect(); });
     return Status::Ok();
   }

@@ -37,6 +37,7 @@ class IscsiPortal {
     iscsi::ChapAccounts chap;  // for discovery, and for targets without accounts of their own
     const TargetAccounts* accounts = nullptr;  // of targets; outlives the portal
     MetricsRegistry* metrics = nullptr;        // likewise
+    Nanos busy_wait = 0;                       // of its thread: NodeOptions::busy_wait
   };
 
   explicit IscsiPortal(Options options);

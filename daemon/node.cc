@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/logging.h"
 #include "client/local_connection.h"
+#include "daemon/event_loop.h"
 #include "daemon/node_impl.h"
 
 namespace hydra {
@@ -23,6 +24,7 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kTick(10);
 constexpr Nanos kStopPatience = 3 * kSecond;
+constexpr Nanos kJustNow = 1 * kMillisecond;
 
 uint64_t RandomNumber() {
   uint64_t number = 0;
@@ -46,7 +48,9 @@ Result<std::unique_ptr<Node>> Node::Open(const NodeOptions& options) {
 
 Status Node::Run() {
   HYDRA_RETURN_IF_ERROR(impl_->Start());
-  io_->run();
+  // Clients that wait for one answer before they ask again are back within moments; between others
+  // there is time to sleep.
+  RunLoop(io_.get(), {impl_->busy_wait(), [this] { return impl_->AskedJustNow(); }});
   return impl_->Close();
 }
 
@@ -241,6 +245,8 @@ Status Node::Impl::Start() {
   Tick();
   return Status::Ok();
 }
+
+bool Node::Impl::AskedJustNow() const { return clock_.Now() < last_asked_ + kJustNow; }
 
 // --- Acting -------------------------------------------------------------------------------------
 

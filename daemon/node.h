@@ -45,8 +45,9 @@ struct NodeOptions {
   uint64_t capacity_bytes = 0;  // 0: what the file system has
   uint64_t segment_bytes = 256ull << 20;
   unsigned readers = 4;
-  uint64_t scrub_rate = 8u << 20;           // bytes per second
-  uint64_t scrub_every = 7 * 24 * 3600;     // seconds; 0: only when told to
+  uint64_t scrub_rate = 8u << 20;        // bytes per second
+  uint64_t scrub_every = 7 * 24 * 3600;  // seconds; 0: only when told to
+  Nanos busy_wait = 50'000;  // looks so long for more before its thread sleeps; 0: not at all
   Nanos slow_request = 100 * kMillisecond;  // logged with the time of each stage; 0: none
   // What it knows, or pretends to: an older build, for drills of upgrades.
   uint32_t feature_level = kFeatureLevel;

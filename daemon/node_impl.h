@@ -48,6 +48,8 @@ class Node::Impl {
   const CatalogueKeeper& keeper() const { return *keeper_; }
   const Status& ended() const { return ended_; }
   Outbox& outbox() { return outbox_; }
+  Nanos busy_wait() const { return options_.busy_wait; }
+  bool AskedJustNow() const;  // by a client
 
  private:
   // A request of a client that a shard has.
@@ -164,6 +166,7 @@ class Node::Impl {
   bool awake_ = false;  // something is to be acted upon, and will be
   bool acting_ = false;
   Nanos started_ = 0;
+  Nanos last_asked_ = 0;       // when a client asked last
   uint64_t next_request_ = 1;  // random at the start: late answers to a former process fit nothing
   std::unordered_map<uint64_t, Asked> asked_;
   std::map<NodeId, rpc::Hello> peer_hellos_;  // what they said when they called

@@ -39,6 +39,7 @@ void Node::Impl::Accept(const std::shared_ptr<Connection>& connection) {
 
 void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
   requests_->Add();
+  last_asked_ = clock_.Now();
   rpc::Request request;
   if (!request.ParseFromString(frame.header)) {
     return Answer(client, frame, rpc::Reply::INVALID, "the request makes no sense");

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include <boost/asio/io_context.hpp>
+
+#include "base/clock.h"
+
+namespace hydra {
+
+// How long a thread that has just done something looks for more before it sleeps. To wake a
+// processor that sleeps takes as long as most of what a node does for a read (35 us in a virtual
+// machine), and a read crosses threads and processes four times.
+struct BusyWait {
+  Nanos at_most = 0;            // 0: not at all
+  std::function<bool()> worth;  // asked, on the thread, before it looks; empty: always
+};
+
+// Runs `io` on this thread until it is stopped or has no more to do, like io->run(). Looks only as
+// long as nobody else wants the processor: where there is more work than there are processors, it
+// sleeps as it always did.
+void RunLoop(boost::asio::io_context* io, const BusyWait& wait);
+
+}  // namespace hydra
