@@ -7,6 +7,7 @@ namespace hydra {
 
 // Nanoseconds since an unspecified start; never goes back.
 using Nanos = int64_t;
+inline constexpr Nanos kMicrosecond = 1'000;
 inline constexpr Nanos kMillisecond = 1'000'000;
 inline constexpr Nanos kSecond = 1'000'000'000;
 

@@ -6,32 +6,52 @@
 namespace hydra {
 namespace {
 
-// Who gets the processor back only after this much has let somebody else do real work on it; to a
-// thread that looks as well, and back, takes less.
-constexpr Nanos kWanted = 8'000;
+// A yield that takes longer than this let somebody work. To another thread that looks, and back,
+// takes less.
+constexpr Nanos kWanted = 8 * kMicrosecond;
+// For so long it then does not look: at most one slice of time in this much is lost by looking.
+constexpr Nanos kPause = 10 * kMillisecond;
 
-// Whether something came, and was handled.
-bool Look(boost::asio::io_context* io, Nanos at_most) {
-  const RealClock clock;
-  const Nanos until = clock.Now() + at_most;
-  for (Nanos now = 0; now < until && !io->stopped();) {
-    if (io->poll() > 0) return true;
-    const Nanos before = clock.Now();
-    sched_yield();
-    now = clock.Now();
-    if (now - before > kWanted) return false;
+class Lookout {
+ public:
+  Lookout(boost::asio::io_context* io, const BusyWait& wait)
+      : io_(io), wait_(wait), clock_(wait.clock != nullptr ? *wait.clock : real_clock_) {}
+
+  // Whether something came, and was handled.
+  bool Look() {
+    Nanos now = clock_.Now();
+    if (now < paused_until_ || (wait_.worth && !wait_.worth())) return false;
+    const Nanos until = now + wait_.at_most;
+    while (now < until && !io_->stopped()) {
+      if (io_->poll() > 0) return true;
+      const Nanos before = clock_.Now();
+      wait_.yield ? wait_.yield() : static_cast<void>(sched_yield());
+      now = clock_.Now();
+      if (now - before <= kWanted) continue;
+      paused_until_ = now + kPause;
+      return false;
+    }
+    return false;
   }
-  return false;
-}
+
+ private:
+  boost::asio::io_context* const io_;
+  const BusyWait& wait_;
+  const RealClock real_clock_;
+  const Clock& clock_;
+  Nanos paused_until_ = 0;
+};
 
 }  // namespace
 
 void RunLoop(boost::asio::io_context* io, const BusyWait& wait) {
+  if (wait.at_most == 0) {
+    io->run();
+    return;
+  }
+  Lookout lookout(io, wait);
   while (io->run_one() > 0) {
-    while (io->poll() > 0) {
-    }
-    if (wait.at_most == 0) continue;
-    while ((!wait.worth || wait.worth()) && Look(io, wait.at_most)) {
+    while (lookout.Look()) {
     }
   }
 }

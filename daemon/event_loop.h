@@ -13,13 +13,18 @@ namespace hydra {
 // processor that sleeps takes as long as most of what a node does for a read (35 us in a virtual
 // machine), and a read crosses threads and processes four times.
 struct BusyWait {
-  Nanos at_most = 0;            // 0: not at all
-  std::function<bool()> worth;  // asked, on the thread, before it looks; empty: always
+  Nanos at_most = 0;                 // 0: not at all
+  std::function<bool()> worth = {};  // asked, on the thread, before it looks; empty: always
+
+  // For tests; null and empty: the real ones.
+  const Clock* clock = nullptr;
+  std::function<void()> yield = {};  // lets whoever else wants the processor have it
 };
 
 // Runs `io` on this thread until it is stopped or has no more to do, like io->run(). Looks only as
-// long as nobody else wants the processor: where there is more work than there are processors, it
-// sleeps as it always did.
+// long as nobody else wants the processor. Where somebody does, a thread that yields may wait for
+// a whole slice of time, in which a sleeper would have been woken: so it then does not look again
+// for a while.
 void RunLoop(boost::asio::io_context* io, const BusyWait& wait);
 
 }  // namespace hydra

@@ -39,7 +39,7 @@ struct Arguments {
   uint64_t segment = 256ull << 20;
   unsigned readers = 4;
   unsigned slow_ms = 100;
-  unsigned busy_wait = 50;
+  Nanos busy_wait = NodeOptions().busy_wait / kMicrosecond;
   uint64_t scrub_rate = 8ull << 20;
   uint64_t recovery_rate = 128ull << 20;
   uint64_t scrub_every = 7ull * 24 * 3600;
@@ -78,7 +78,7 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   options.core.recovery_rate = a.recovery_rate;
   options.scrub_every = a.scrub_every;
   options.slow_request = static_cast<Nanos>(a.slow_ms) * kMillisecond;
-  options.busy_wait = static_cast<Nanos>(a.busy_wait) * 1000;
+  options.busy_wait = a.busy_wait * kMicrosecond;
   if (!a.cluster_id.empty()) {
     HYDRA_ASSIGN_OR_RETURN(options.cluster, Uuid::Parse(a.cluster_id));
   }

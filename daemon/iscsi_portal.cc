@@ -118,7 +118,8 @@ class IscsiPortal::Impl {
     HYDRA_RETURN_IF_ERROR(portal_.Listen());
     HYDRA_LOG_INFO("iSCSI portal on {}", options_.listen);
     Look();
-    thread_ = std::thread([this] { RunLoop(&io_, {options_.busy_wait, {}}); });
+    // Whatever happens here is of a session, or happens five times a second.
+    thread_ = std::thread([this] { RunLoop(&io_, {.at_most = options_.busy_wait}); });
     connector_ = std::thread([this] { Connect(); });
     return Status::Ok();
   }

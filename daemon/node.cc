@@ -24,6 +24,8 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kTick(10);
 constexpr Nanos kStopPatience = 3 * kSecond;
+// Clients that wait for one answer before they ask again are back within this; between others there
+// is time to sleep.
 constexpr Nanos kJustNow = 1 * kMillisecond;
 
 uint64_t RandomNumber() {
@@ -48,9 +50,10 @@ Result<std::unique_ptr<Node>> Node::Open(const NodeOptions& options) {
 
 Status Node::Run() {
   HYDRA_RETURN_IF_ERROR(impl_->Start());
-  // Clients that wait for one answer before they ask again are back within moments; between others
-  // there is time to sleep.
-  RunLoop(io_.get(), {impl_->busy_wait(), [this] { return impl_->AskedJustNow(); }});
+  BusyWait wait;
+  wait.at_most = impl_->busy_wait();
+  wait.worth = [this] { return impl_->AskedJustNow(); };
+  RunLoop(io_.get(), wait);
   return impl_->Close();
 }
 

@@ -47,7 +47,8 @@ struct NodeOptions {
   unsigned readers = 4;
   uint64_t scrub_rate = 8u << 20;        // bytes per second
   uint64_t scrub_every = 7 * 24 * 3600;  // seconds; 0: only when told to
-  Nanos busy_wait = 50'000;  // looks so long for more before its thread sleeps; 0: not at all
+  Nanos busy_wait =
+      50 * kMicrosecond;  // looks so long for more before its thread sleeps; 0: not at all
   Nanos slow_request = 100 * kMillisecond;  // logged with the time of each stage; 0: none
   // What it knows, or pretends to: an older build, for drills of upgrades.
   uint32_t feature_level = kFeatureLevel;

@@ -97,9 +97,7 @@ Result<BlockRow> ParseBlockRow(std::string_view value) {
 }
 
 Result<bool> ParseDroppedRow(std::string_view value) {
-  if (value.size() != 1 || static_cast<uint8_t>(value[0]) > 1) {
-    return Status::Corruption("a value that is neither 0 nor 1");
-  }
+  if (value.size() != 1 || static_cast<uint8_t>(value[0]) > 1) return BadRow("neither 0 nor 1");
   return value[0] == 1;
 }
 

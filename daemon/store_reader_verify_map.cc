@@ -76,7 +76,9 @@ class MapVerifier {
     for (it->Seek(Slice(prefix)); it->Valid() && it->key().starts_with(Slice(prefix)); it->Next()) {
       auto key = ParseMapKey(View(it->key()));
       const auto swept = ParseDroppedRow(View(it->value()));
-      if (key.ok() && swept.ok() && !*swept) dropped_.insert(static_cast<uint32_t>(key->first));
+      if (!key.ok()) continue;
+      const auto group = static_cast<uint32_t>(key->first);
+      (swept.ok() && *swept ? swept_ : dropped_).insert(group);
     }
   }
 
@@ -125,6 +127,11 @@ class MapVerifier {
     }
     const auto known = group_pages_.find(group);
     if (pages_per_block_ == 0 && known != group_pages_.end()) pages_per_block_ = known->second;
+    if (swept_.contains(group)) {
+      MapKey where;
+      where.group = group;
+      Add(FindingKind::kMapRow, where, "rows of a dropped group that were swept");
+    }
     if (dropped_.contains(group)) {
       report_->Note(
           fmt::format("group {} is dropped, its rows are being swept: not checked", group));
@@ -312,7 +319,8 @@ class MapVerifier {
   const std::map<uint32_t, uint8_t>& group_pages_;
   VerifyReport* const report_;
   bool mid_checkpoint_ = false;
-  std::set<uint32_t> dropped_;
+  std::set<uint32_t> dropped_;  // ... and their rows are being swept
+  std::set<uint32_t> swept_;    // ... were
   std::map<uint32_t, std::unique_ptr<SegmentFile>> open_;
   std::vector<uint8_t> block_;
 

@@ -31,6 +31,7 @@ END, PATIENCE = time.monotonic() + 540, 180  # of all, and the seconds of one co
 MIB = 1 << 20
 FILLER, KNOWN, KNOWN_BYTES, PIECE = 512 * MIB, 768 * MIB, 8 * MIB, 64 << 10  # of the volume data
 SOON_FULL = "--segment-size 16M --capacity 256M"
+FILL = "hydractl io write data --offset {} --fill 0x5a --length 16M"
 
 
 def need(right, what):
@@ -163,7 +164,8 @@ class Known:
         self.place, self.random, self.content = place, random.Random(1), bytearray(KNOWN_BYTES)
         self.writes, self.failed, self.stop, self.thread = 0, None, threading.Event(), None
         place.type("hydractl volume create data --size 1G")
-        self.write()
+        for _ in range(KNOWN_BYTES // PIECE):
+            self.write()
 
     def write(self):
         at, piece = self.writes * PIECE % KNOWN_BYTES, self.random.randbytes(PIECE)
@@ -237,7 +239,7 @@ def forming(place):
 
 def adding(place):
     # "[Removing] is refused where a volume would be left with fewer replicas than it asks for"
-    place.follow("hydractl node remove", title="Removing a node", code=1)
+    place.follow("hydractl node remove", title="Removing a node", code=1, says="would be left with")
     place.follow("hydractl node add", "HOST:PORT", "127.0.0.1:7104", says="node 4")
     place.hydrad(4, place.page.take(place.title, "hydrad"))
     place.healthy()
@@ -250,7 +252,7 @@ def removing(place):
     need(not any("1" in nodes for nodes in place.replicas()), "node 1 has a replica")
     # "then it is forgotten and the process ends by itself. Its number is never used again."
     need(place.nodes[1].wait(timeout=30) == 0, "node 1 did not end with 0")
-    place.type("hydractl node add --id 1 --rpc 127.0.0.1:7101", code=2)
+    place.type("hydractl node add --id 1 --rpc 127.0.0.1:7101", code=2, says="numbers are never used again")
     place.healthy(title="Day to day")
     place.follow("hydractl debug verify", "DIR", "node1", title="Day to day")
 
@@ -260,7 +262,7 @@ def fill(place, at):
     text = place.page.text[place.title]
     words, exits = re.search(r"`hydractl` says \*(.+?)\* and exits with (\d+)", text).groups()
     for at in range(at, FILLER, 16 * MIB):
-        command = f"hydractl io write data --offset {at} --fill 0x5a --length 16M"
+        command = FILL.format(at)
         code, _, errors = place.run(command)
         if code != 0:
             print(f"$ {command}\n{errors}[exit {code}]", flush=True)
@@ -269,9 +271,12 @@ def fill(place, at):
     raise AssertionError("writes are never refused")
 
 
-def writes_again(place, at):
+def writes_again(place, at, free):
+    """... what is refused until `free`."""
+    need(place.run(FILL.format(at))[0] != 0, "writing works again before anything was freed")
+    free()
     # "Writing resumes by itself when there is room", "within seconds"
-    command = f"hydractl io write data --offset {at} --fill 0x5a --length 1M"
+    command = FILL.format(at)
     until(lambda: place.run(command)[0] == 0, "writing works again", 20)
     print(f"$ {command}\n[exit 0]", flush=True)
 
@@ -283,18 +288,20 @@ def disk_full(place):
     place.type("hydractl volume create old --size 1G")
     place.type("hydractl io write old --fill 0xa5 --length 48M")
     at = fill(place, 0)
-    place.known.check()  # "nothing that was acknowledged is harmed. Reads, discards and deletes go on"
-    place.follow("hydractl volume delete old")
-    writes_again(place, at)
-    fill(place, at)
-    place.follow("hydractl io discard data")
-    writes_again(place, 0)
-    at = fill(place, 0)
+    # "nothing that was acknowledged is harmed. Reads, discards and deletes go on"
+    place.known.check()
+    need(place.run(f"hydractl io read data --length {at}")[1] == b"\x5a" * at, "not what was acknowledged")
+    writes_again(place, at, lambda: place.follow("hydractl volume delete old"))
+    at = fill(place, at)
+    writes_again(place, at, lambda: place.follow("hydractl io discard data"))
+    writes_again(place, fill(place, 0), lambda: enlarge(place))
+
+
+def enlarge(place):
     for node in (1, 2, 3):  # "raise `--capacity`, one node after the other"
         place.follow("scripts/cluster stop", "stop 1", f"stop {node}")
         place.follow("scripts/cluster start", "start 1", f"start {node}")
         place.healthy()
-    writes_again(place, at)
 
 
 def node_died(place):
@@ -332,10 +339,10 @@ def rot(place):
     for command in (start, show, stop):  # without what is in brackets, then with it
         place.type(re.sub(r" \[.*?\]", "", command))
     place.type(re.sub(r"[][]", "", start).replace("N", "1"))
-    until(lambda: b" complete " in place.run(show)[1], "node 1 is searched", 60)
+    searched = re.compile(r"^1 +complete +[1-9].*/s +0 +0 +20\d\d-", re.MULTILINE)
+    until(lambda: searched.search(place.run(show)[1].decode()), "node 1 is searched and not rotten", 60)
     # "says how much was verified, what was found rotten [...], and when the last complete round was"
-    text = place.type(show)
-    need(re.search(r"^1 +complete +[1-9].*/s +0 +0 +20\d\d-", text, re.MULTILINE), "not complete, or rotten")
+    place.type(show)
     place.type(re.sub(r"[][]", "", stop).replace("N", "1"))
 
 
@@ -343,7 +350,7 @@ def majority_lost(place):
     place.type("hydractl status --wait")
     time.sleep(6)  # "... and in the first five seconds of the node"
     place.follow("hydractl --cluster", code=1, says="a majority of the nodes answers")
-    place.type("scripts/cluster wipe 2; scripts/cluster wipe 3")  # "Two of three disks are gone"
+    place.type("scripts/cluster wipe 2 && scripts/cluster wipe 3")  # "Two of three disks are gone"
     time.sleep(3)
     place.type("hydractl io read data --length 4K --timeout 3s > /dev/null", code=4)
     place.follow("hydractl --cluster")
@@ -357,7 +364,7 @@ def majority_lost(place):
 
 
 def five(place):
-    place.follow("hydractl volume set-replicas", code=1)  # "Five need five nodes."
+    place.follow("hydractl volume set-replicas", code=1, says="each needs a node of its own")  # "Five need five nodes."
     for _ in range(2):  # "`scripts/cluster add` does 1 and 2"
         place.follow("scripts/cluster add", title="Adding a node")
         place.healthy(title="Adding a node")

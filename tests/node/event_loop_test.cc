@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/event_loop.h"
 
-#include <time.h>
-
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
+#include <vector>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -17,85 +17,115 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr Nanos kLook = 200'000;
+// Far longer than to look takes in real time, where the clock is moved by yields alone.
+constexpr std::chrono::milliseconds kAsleep(200);
 
-Nanos CpuOfThisThread() {
-  timespec used{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return used.tv_sec * kSecond + used.tv_nsec;
-}
-
-// What a loop that has nothing to do but a timer uses in `length`.
-Nanos CpuOfALoop(const BusyWait& wait, Nanos length) {
-  asio::io_context io(1);
-  asio::steady_timer timer(io, std::chrono::nanoseconds(length));
-  timer.async_wait([](const boost::system::error_code&) {});
-  asio::post(io, [] {});
-  const Nanos before = CpuOfThisThread();
-  RunLoop(&io, wait);
-  return CpuOfThisThread() - before;
-}
-
-TEST(EventLoop, EndsWhenThereIsNoMoreToDo) {
-  for (const Nanos at_most : {Nanos{0}, kLook}) {
-    asio::io_context io(1);
-    int ran = 0;
-    asio::post(io, [&] {
-      ++ran;
-      asio::post(io, [&] { ++ran; });
-    });
-    RunLoop(&io, {at_most, {}});
-    EXPECT_EQ(ran, 2);
+class EventLoopTest : public testing::Test {
+ protected:
+  EventLoopTest() {
+    wait_.at_most = 50 * kMicrosecond;
+    wait_.clock = &clock_;
+    wait_.yield = [this] {
+      ++yields_;
+      clock_.Advance(yield_takes_);
+      if (yields_ == post_at_) asio::post(io_, [this] { came_at_ = yields_; });
+      if (yields_ == stop_at_) io_.stop();
+    };
   }
+
+  // Handles one event, then `then` in turn, each when it has slept for a while.
+  void Run(std::vector<std::function<void()>> then = {}) {
+    then.push_back([this] { io_.stop(); });
+    asio::steady_timer timer(io_);
+    const std::function<void(size_t)> next = [&](size_t step) {
+      timer.expires_after(kAsleep);
+      timer.async_wait([&, step](const boost::system::error_code&) {
+        if (step + 1 < then.size()) next(step + 1);
+        then[step]();
+      });
+    };
+    next(0);
+    asio::post(io_, [] {});
+    RunLoop(&io_, wait_);
+  }
+
+  asio::io_context io_{1};
+  ManualClock clock_;
+  BusyWait wait_;
+  Nanos yield_takes_ = 1 * kMicrosecond;
+  int post_at_ = 0;  // at that yield
+  int stop_at_ = 0;
+  int yields_ = 0;
+  int came_at_ = 0;
+};
+
+TEST_F(EventLoopTest, LooksForAsLongAsItMayAndThenSleeps) {
+  Run();
+  EXPECT_EQ(yields_, 50);
 }
 
-TEST(EventLoop, EndsWhenItIsStoppedThoughThereIsMore) {
-  for (const Nanos at_most : {Nanos{0}, kLook}) {
-    asio::io_context io(1);
-    const auto work = asio::make_work_guard(io);
-    int ran = 0;
-    asio::post(io, [&] {
-      ++ran;
-      io.stop();
-      asio::post(io, [&] { ++ran; });
-    });
-    RunLoop(&io, {at_most, {}});
-    EXPECT_EQ(ran, 1);
-  }
+TEST_F(EventLoopTest, HandlesWhatComesWhileItLooksAndLooksOn) {
+  post_at_ = 3;
+  Run();
+  EXPECT_EQ(came_at_, 3);
+  EXPECT_EQ(yields_, 3 + 50);
+}
+
+TEST_F(EventLoopTest, LooksNoMoreForAWhileWhenTheProcessorIsWanted) {
+  yield_takes_ = 9 * kMicrosecond;
+  Run({[&] { EXPECT_EQ(yields_, 1); },
+       [&] {
+         EXPECT_EQ(yields_, 1);
+         clock_.Advance(10 * kMillisecond);
+       },
+       [&] { EXPECT_EQ(yields_, 2); }});
+}
+
+TEST_F(EventLoopTest, SleepsAtOnceWhereToLookIsNotWorthIt) {
+  wait_.worth = [] { return false; };
+  Run();
+  EXPECT_EQ(yields_, 0);
+}
+
+TEST_F(EventLoopTest, NeverLooksIfTold) {
+  wait_.at_most = 0;
+  Run();
+  EXPECT_EQ(yields_, 0);
+}
+
+TEST_F(EventLoopTest, EndsWhenItIsStoppedWhileItLooks) {
+  stop_at_ = 7;
+  Run();
+  EXPECT_EQ(yields_, 7);
+}
+
+TEST_F(EventLoopTest, EndsWhenThereIsNoMoreToDo) {
+  int ran = 0;
+  asio::post(io_, [&] {
+    ++ran;
+    asio::post(io_, [&] { ++ran; });
+  });
+  RunLoop(&io_, wait_);
+  EXPECT_EQ(ran, 2);
 }
 
 TEST(EventLoop, HearsOtherThreadsWhetherItLooksOrSleeps) {
-  for (const Nanos at_most : {Nanos{0}, kLook}) {
+  for (const Nanos at_most : {Nanos{0}, 200 * kMicrosecond}) {
     asio::io_context io(1);
     auto work = asio::make_work_guard(io);
     std::atomic<int> ran{0};
-    std::thread loop([&] { RunLoop(&io, {at_most, {}}); });
-    for (int i = 1; i <= 200; ++i) {
-      asio::post(io, [&] { ++ran; });
-      while (ran < i) std::this_thread::yield();
+    std::thread loop([&] { RunLoop(&io, {.at_most = at_most}); });
+    for (int i = 0; i < 200; ++i) {
+      asio::post(io, [&] {
+        ++ran;
+        ran.notify_one();
+      });
+      ran.wait(i);
     }
     asio::post(io, [&] { work.reset(); });
     loop.join();
     EXPECT_EQ(ran, 200);
   }
-}
-
-TEST(EventLoop, AsksBeforeItLooksWhetherThatIsWorthIt) {
-  asio::io_context io(1);
-  int asked = 0;
-  asio::post(io, [] {});
-  RunLoop(&io, {kLook, [&] {
-                  ++asked;
-                  return false;
-                }});
-  EXPECT_EQ(asked, 1);
-}
-
-// However long it has nothing to do, it looks for a moment and sleeps for the rest.
-TEST(EventLoop, SleepsWhenNothingComes) {
-  constexpr Nanos kLength = 200 * kMillisecond;
-  EXPECT_LT(CpuOfALoop({kLook, {}}, kLength), kLength / 4);
-  EXPECT_LT(CpuOfALoop({kLook, [] { return false; }}, kLength), kLength / 4);
 }
 
 }  // namespace

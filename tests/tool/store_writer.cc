@@ -347,10 +347,10 @@ void StoreWriter::PutIntent(uint64_t id) {
   PutRow(Key(0xFFFFFFFF, 'i'), std::string(1, '\1') + Varints({id, 1, 1, 2}));
 }
 
-void StoreWriter::PutDropped(uint32_t group) {
+void StoreWriter::PutDropped(uint32_t group, bool swept) {
   std::string key = Key(0xFFFFFFFF, 'd');
   PutBig32(&key, group);
-  PutRow(key, std::string(1, '\0'));
+  PutRow(key, std::string(1, swept ? '\1' : '\0'));
 }
 
 void StoreWriter::Checkpoint(uint64_t id) {

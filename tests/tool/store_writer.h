@@ -112,7 +112,7 @@ class StoreWriter {
   static std::string OpenEntry(uint64_t instance, uint64_t round, uint64_t node,
                                const Written& batch, uint32_t record_offset);
   void PutIntent(uint64_t id);
-  void PutDropped(uint32_t group);
+  void PutDropped(uint32_t group, bool swept = false);
   void PutRow(const std::string& key, const std::string& value) { rows_[key] = value; }
   void RemoveRow(const std::string& key) { rows_.erase(key); }
   static std::string Key(uint32_t group, char tag);

@@ -103,6 +103,16 @@ TEST(VerifyMap, RowsOfADroppedGroupMayPointNowhere) {
   EXPECT_THAT(report.notes, ElementsAre(HasSubstr("group 4 is dropped")));
 }
 
+TEST(VerifyMap, RowsThatAreLeftOfASweptGroupAreFound) {
+  SampleStore store;
+  store.PutData(4, 0, Version(3), 55, 1, Block(1));
+  store.PutDropped(4, true);
+  const VerifyReport report = store.Verify();
+  ASSERT_THAT(report.findings, SizeIs(1));
+  EXPECT_EQ(report.findings[0].kind, FindingKind::kMapRow);
+  EXPECT_THAT(report.findings[0].what, HasSubstr("that were swept"));
+}
+
 // An inspector that knew d rows only from its own tests called every store damaged that had dropped
 // a group.
 TEST(VerifyMap, AnEnginesStoreThatDroppedAGroupIsClean) {
@@ -119,6 +129,8 @@ TEST(VerifyMap, AnEnginesStoreThatDroppedAGroupIsClean) {
     const auto report = store_reader::VerifyStore(&store.disk(), test::kStoreDirectory, {});
     ASSERT_TRUE(report.ok()) << report.status().ToString();
     EXPECT_THAT(Findings(*report), IsEmpty());
+    const bool sweeping = sweep == 0;
+    EXPECT_EQ(report->notes.empty(), !sweeping) << testing::PrintToString(report->notes);
   }
 }
 
