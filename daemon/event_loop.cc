@@ -9,7 +9,10 @@ namespace {
 // A yield that takes longer than this let somebody work. To another thread that looks, and back,
 // takes less.
 constexpr Nanos kWanted = 8 * kMicrosecond;
-// For so long it then does not look: at most one slice of time in this much is lost by looking.
+// ... and one that takes this long, somebody who has much to do. (What nodes and clients do for one
+// request takes less: they take turns with whoever looks.) Then it does not look for a while: at
+// most one slice of time in this much is lost by looking.
+constexpr Nanos kCrowded = 500 * kMicrosecond;
 constexpr Nanos kPause = 10 * kMillisecond;
 
 class Lookout {
@@ -27,9 +30,8 @@ class Lookout {
       const Nanos before = clock_.Now();
       wait_.yield ? wait_.yield() : static_cast<void>(sched_yield());
       now = clock_.Now();
-      if (now - before <= kWanted) continue;
-      paused_until_ = now + kPause;
-      return false;
+      if (now - before >= kCrowded) paused_until_ = now + kPause;
+      if (now - before > kWanted) return false;
     }
     return false;
   }

@@ -22,9 +22,9 @@ struct BusyWait {
 };
 
 // Runs `io` on this thread until it is stopped or has no more to do, like io->run(). Looks only as
-// long as nobody else wants the processor. Where somebody does, a thread that yields may wait for
-// a whole slice of time, in which a sleeper would have been woken: so it then does not look again
-// for a while.
+// long as nobody else wants the processor. Where somebody has much to do on it, a thread that
+// yields may wait for a whole slice of time, in which a sleeper would have been woken: so it then
+// does not look again for a while.
 void RunLoop(boost::asio::io_context* io, const BusyWait& wait);
 
 }  // namespace hydra

@@ -71,8 +71,13 @@ TEST_F(EventLoopTest, HandlesWhatComesWhileItLooksAndLooksOn) {
   EXPECT_EQ(yields_, 3 + 50);
 }
 
-TEST_F(EventLoopTest, LooksNoMoreForAWhileWhenTheProcessorIsWanted) {
+TEST_F(EventLoopTest, SleepsWhenTheProcessorIsWantedAndLooksAgainAfterTheNextEvent) {
   yield_takes_ = 9 * kMicrosecond;
+  Run({[&] { EXPECT_EQ(yields_, 1); }, [&] { EXPECT_EQ(yields_, 2); }});
+}
+
+TEST_F(EventLoopTest, LooksNoMoreForAWhileWhereTheProcessorIsCrowded) {
+  yield_takes_ = 500 * kMicrosecond;
   Run({[&] { EXPECT_EQ(yields_, 1); },
        [&] {
          EXPECT_EQ(yields_, 1);
