@@ -23,7 +23,7 @@ class RecoveryBudget {
   enum class Kind : uint8_t { kLog, kDelta, kImage };
 
   static constexpr uint64_t kBytesPerPeer = 4u << 20;
-  static constexpr uint64_t kBesideClients = 16u << 20;  // per second, at least
+  static constexpr uint64_t kBesideClients = 8u << 20;  // per second, at least
   static constexpr double kTimesClients = 1;
   static constexpr double kMoreEachMinute = 0.25;     // of what they write ...
   static constexpr Nanos kGentleFor = 120 * kSecond;  // ... after so long
