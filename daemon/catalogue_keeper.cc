@@ -68,7 +68,7 @@ void CatalogueKeeper::OnConfirmed(const ShardReply& reply, Nanos now) {
 }
 
 void CatalogueKeeper::LoadIfChanged() {
-  Shard* shard = core_->shard(kSystemGroup);
+  const Shard* shard = std::as_const(*core_).shard(kSystemGroup);
   if (shard == nullptr) return;
   if (load_again_ || shard->replica().applied() != loaded_at_) {
     if (!shard->serves_local()) return;

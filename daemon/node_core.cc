@@ -64,7 +64,8 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group, GroupId store_group) {
   options.lease = options_.leases.lease;
   options.seed = options_.seed * 1'000'003 + group;
   options.may_use_reserve = options_.reserve_group == group;
-  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &recovery_budget_);
+  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &recovery_budget_,
+                                 &active_);
 }
 
 Status NodeCore::Start(Nanos now) {
@@ -271,7 +272,10 @@ void NodeCore::ReadDone(ShardRead read, Nanos now) {
 void NodeCore::Pump(Nanos now, NodeOutput* out) {
   OnDamage(engine_->TakeDamage(), now);
   ShardOutput shard_out;
-  for (auto& [group, shard] : shards_) shard->Pump(now, &shard_out);
+  for (const GroupId group : active_.Take()) {
+    Shard* const active = shard(group);  // null: dropped meanwhile
+    if (active != nullptr) active->Pump(now, &shard_out);
+  }
   const bool silent = !failed().ok();
   if (!silent) {
     for (paxos::Message& message : shard_out.messages) out->messages.push_back(std::move(message));
@@ -290,11 +294,7 @@ void NodeCore::Pump(Nanos now, NodeOutput* out) {
 }
 
 Status NodeCore::failed() const {
-  if (!engine_->poisoned().ok()) return engine_->poisoned();
-  for (const auto& [group, shard] : shards_) {
-    if (!shard->failed().ok()) return shard->failed();
-  }
-  return Status::Ok();
+  return engine_->poisoned().ok() ? active_.failed() : engine_->poisoned();
 }
 
 }  // namespace hydra

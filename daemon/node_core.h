@@ -109,6 +109,7 @@ class NodeCore {
   Engine* engine_;
   TokenTable tokens_;
   RecoveryBudget recovery_budget_;
+  ActiveShards active_;
   uint64_t shards_made_ = 0;
   std::unique_ptr<paxos::LeaseTable> leases_;
   std::map<GroupId, std::unique_ptr<Shard>> shards_;

@@ -28,19 +28,21 @@ uint64_t PayloadOf(const paxos::Body& body) {
 }  // namespace
 
 Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
-             RecoveryBudget* budget)
+             RecoveryBudget* budget, ActiveShards* active)
     : options_(options),
       store_group_(options.store_group.value_or(options.group)),
       engine_(engine),
       leases_(leases),
       tokens_(tokens),
       budget_(budget),
+      active_(active),
       builder_(1),
       next_ticket_((options.life << kLifeShift) + 1),
       recovery_(std::make_unique<RecoveryWork>()),
       repair_(std::make_unique<RepairWork>()) {
   HYDRA_CHECK(options.gather_entries > 0);  // or a small write would wait for ever
   if (options.may_use_reserve) engine_->LetUseReserve(store_group_);
+  Touch();
 }
 
 Shard::~Shard() {
@@ -57,6 +59,19 @@ Shard::~Shard() {
 
 void Shard::Fail(const Status& status) {
   if (failed_.ok()) failed_ = status;
+  active_->NoteFailed(status);
+}
+
+void Shard::Touch() {
+  if (std::exchange(touched_, true)) return;
+  active_->Add(options_.group);
+}
+
+// What the engine, or a full window, refused is tried again, and replicas that are behind are sent
+// more as the budget allows.
+bool Shard::HasWork() const {
+  return !append_queue_.empty() || !apply_queue_.empty() || held_ != nullptr ||
+         !recovery_->catch_ups.empty() || !recovery_->installs.empty();
 }
 
 // --- Start --------------------------------------------------------------------------------------
@@ -278,7 +293,7 @@ bool Shard::DrainAppends() {
 // The core hears of a record when all before it are durable as well: the engine writes hard state
 // ahead of entries.
 void Shard::Completed(uint64_t local_token, Nanos now) {
-  touched_ = true;
+  Touch();
   if (local_token >= kLocalRepair) return RepairDone(local_token, now);
   if (local_token >= kLocalInstall) {
     InstallStepDone(now);
@@ -452,7 +467,7 @@ void Shard::Tick(Nanos now) {
   if (replica_->has_output() || waits || !reads_.empty() || !repair_->blocks.empty() ||
       install_->queued != InstallWork::Step::kIdle || now >= looked_ + kIdleLook) {
     looked_ = now;
-    touched_ = true;
+    Touch();
   }
   if (!repair_->blocks.empty()) Repair(now);
   // From here on the log says it, and not only this replica.
@@ -466,7 +481,7 @@ void Shard::Tick(Nanos now) {
 }
 
 void Shard::Step(paxos::Message message, Nanos now) {
-  touched_ = true;
+  Touch();
   now_ = std::max(now_, now);
   if (next_incarnation_ != 0) return;  // for somebody who is about to be another
   // What the core would store must be what it is said to be.
@@ -489,12 +504,12 @@ void Shard::Step(paxos::Message message, Nanos now) {
 }
 
 void Shard::OnNotice(NodeId from, const paxos::Notice& notice, Nanos now) {
-  touched_ = true;
+  Touch();
   replica_->OnNotice(from, notice, now);
 }
 
 Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now) {
-  touched_ = true;
+  Touch();
   auto body = std::make_shared<EntryBody>();
   body->entry = ConfigEntry(members);
   return replica_->ProposeConfig(members, EntryDigest(body->entry), body, now);
@@ -502,11 +517,6 @@ Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now
 
 void Shard::Pump(Nanos now, ShardOutput* out) {
   now_ = std::max(now_, now);
-  // A node has many groups, and most are idle. What the engine refused is tried again.
-  if (!touched_ && append_queue_.empty() && apply_queue_.empty() && held_ == nullptr &&
-      recovery_->catch_ups.empty() && recovery_->installs.empty()) {
-    return;
-  }
   touched_ = false;
   // Bounded: each round consumes output that only inputs or applied entries can make.
   for (bool moved = true; moved && failed_.ok();) {
@@ -561,6 +571,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
   out_.blocks.clear();
   out_.replies.clear();
   out_.reads.clear();
+  if (HasWork()) Touch();
 }
 
 }  // namespace hydra

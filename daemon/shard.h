@@ -4,6 +4,7 @@
 // replicated state, and what its master needs to serve clients.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -144,6 +145,26 @@ class TokenTable {
   std::map<uint64_t, Owner> owners_;
 };
 
+// The shards of a node that have something to do, and whether one has failed: a node has many
+// groups, most of them idle, and looks at none of those in vain.
+class ActiveShards {
+ public:
+  void Add(GroupId group) { groups_.push_back(group); }
+  // In the order of their numbers; a group may be named more than once.
+  std::vector<GroupId> Take() {
+    std::sort(groups_.begin(), groups_.end());
+    return std::exchange(groups_, {});
+  }
+  void NoteFailed(const Status& status) {
+    if (failed_.ok()) failed_ = status;
+  }
+  const Status& failed() const { return failed_; }
+
+ private:
+  std::vector<GroupId> groups_;
+  Status failed_;
+};
+
 // What a replica keeps beside its promise (Engine::SaveHardState's opaque part): who it is, the
 // longest lease it may have granted, and the group's first configuration, which is in no entry.
 struct ReplicaIdentity {
@@ -189,7 +210,7 @@ class Shard {
 
   // All outlive the shard. The engine's records are what it starts from.
   Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, TokenTable* tokens,
-        RecoveryBudget* budget);
+        RecoveryBudget* budget, ActiveShards* active);
   ~Shard();
 
   // A group that the engine was just told to create.
@@ -217,7 +238,7 @@ class Shard {
 
   // --- To look at. ------------------------------------------------------------------------------
   paxos::Replica& replica() {
-    touched_ = true;
+    Touch();
     return *replica_;
   }
   const paxos::Replica& replica() const { return *replica_; }
@@ -290,6 +311,8 @@ class Shard {
   }
   void SaveIdentity();
   void Fail(const Status& status);
+  void Touch();
+  bool HasWork() const;
 
   // shard_recovery.cc: what replicas that are behind are sent
   void ServeCatchUps();
@@ -381,6 +404,7 @@ class Shard {
   paxos::LeaseTable* leases_;
   TokenTable* tokens_;
   RecoveryBudget* budget_;
+  ActiveShards* active_;
   ReplicaIdentity identity_;
   Nanos durable_lease_ = 0;
   bool identity_waits_ = false;  // the engine would not take it yet
@@ -393,8 +417,8 @@ class Shard {
   ShardOutput out_;
   paxos::Output core_;
   Nanos now_ = 0;
-  bool touched_ = true;  // something came in since the last Pump
-  Nanos looked_ = 0;     // when a tick last had it pumped
+  bool touched_ = false;  // is among active_: to be pumped
+  Nanos looked_ = 0;      // when a tick last had it pumped
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet

@@ -118,7 +118,7 @@ void Shard::Abandon(Nanos now, ShardOutput* out) {
 // --- Mutations ----------------------------------------------------------------------------------
 
 void Shard::Submit(ShardRequest request, Nanos now) {
-  touched_ = true;
+  Touch();
   now_ = std::max(now_, now);
   if (request.kind == ShardRequest::Kind::kReadLocal) {
     if (!serves_local() || reading_.size() >= options_.max_waiting) {

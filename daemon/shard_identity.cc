@@ -60,7 +60,7 @@ bool Shard::BeSole(Nanos now) {
 }
 
 Status Shard::ForceSole(Nanos now) {
-  touched_ = true;
+  Touch();
   now_ = std::max(now_, now);
   if (!serves_local()) {
     return Status::FailedPrecondition("its blocks were being fetched from a peer: incomplete");

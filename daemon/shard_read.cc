@@ -54,7 +54,7 @@ void Shard::ServeReads(Nanos now) {
 }
 
 void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
-  touched_ = true;
+  Touch();
   now_ = std::max(now_, now);
   if (ticket >> kLifeShift != options_.life) {
     HYDRA_PROBE("a read that an earlier replica of the group planned returns");

@@ -45,7 +45,7 @@ const RepairStats& Shard::repairs() const {
 // --- What is rotten -----------------------------------------------------------------------------
 
 void Shard::OnDamage(const Damage& damage, Nanos now) {
-  touched_ = true;
+  Touch();
   now_ = std::max(now_, now);
   if (damage.what == Damage::What::kBlock) {
     NoteRotten(damage);
@@ -269,7 +269,7 @@ void Shard::AskNext(const RepairWork::Key& key, Nanos now) {
 }
 
 void Shard::OnBlockMessage(BlockMessage message, Nanos now) {
-  touched_ = true;
+  Touch();
   now_ = std::max(now_, now);
   if (!message.answer) return ServeBlock(message);
   const RepairWork::Key key{message.lba, message.version};
