@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--recovery-rate", a.recovery_rate,
                  "bytes per second that replicas which are behind are sent; while clients work, "
-                 "as much as they write, or 16M, later more; 0: no limit")
+                 "as much as they write, or 8M, later more; 0: no limit")
       ->transform(CLI::AsSizeValue(false));
   const std::map<std::string, uint64_t> units = {
       {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 24 * 3600}, {"w", 7 * 24 * 3600}};

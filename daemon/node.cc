@@ -342,7 +342,7 @@ void Node::Impl::BeginStop() {
 void Node::Impl::StopStep() {
   size_t mine = 0;
   for (const auto& [group, shard] : core_->shards()) {
-    paxos::Replica& replica = shard->replica();
+    const paxos::Replica& replica = shard->replica();
     if (replica.mode() == paxos::Mode::kFollower) continue;
     ++mine;
     if (!replica.serving()) continue;

@@ -141,7 +141,7 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
     }
     if (!created.ok()) return EndWith(created.WithContext("make a replica"));
     if (first && group.preferred_master() == options_.node) {
-      core_->shard(group.id())->replica().Campaign(now);
+      core_->shard(group.id())->TouchReplica().Campaign(now);
     }
   }
   DropReplicas(wanted, catalogue);
@@ -228,14 +228,14 @@ void Node::Impl::TendMasterships() {
 bool Node::Impl::HandOver(GroupId group, NodeId to) {
   Shard* shard = core_->shard(group);
   if (shard == nullptr) return false;
-  paxos::Replica& replica = shard->replica();
+  const paxos::Replica& replica = shard->replica();
   const paxos::Member* member = replica.config().FindNode(to);
   // Who is far behind would keep everyone waiting.
   if (member == nullptr ||
       replica.PeerApplied(member->id) + replica.options().window_instances < replica.commit()) {
     return false;
   }
-  const bool begun = replica.HandOver(member->id, clock_.Now()).ok();
+  const bool begun = shard->TouchReplica().HandOver(member->id, clock_.Now()).ok();
   Wake();
   return begun;
 }
@@ -267,7 +267,7 @@ void Node::Impl::MoveMaster(const Server::ClientPtr& client, const Frame& frame,
         client, frame, rpc::Reply::NO_GROUP,
         fmt::format("node {} has no replica of group {}", options_.node, request.group()));
   }
-  paxos::Replica& replica = shard->replica();
+  const paxos::Replica& replica = shard->replica();
   if (!replica.serving()) {
     return Answer(client, frame, rpc::Reply::NOT_MASTER, "", replica.master_hint().node);
   }
@@ -277,7 +277,7 @@ void Node::Impl::MoveMaster(const Server::ClientPtr& client, const Frame& frame,
                         Status::InvalidArgument(fmt::format("node {} has no replica of group {}",
                                                             request.node(), request.group())));
   }
-  AnswerStatus(client, frame, replica.HandOver(member->id, clock_.Now()));
+  AnswerStatus(client, frame, shard->TouchReplica().HandOver(member->id, clock_.Now()));
   Wake();
 }
 

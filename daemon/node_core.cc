@@ -157,7 +157,7 @@ void NodeCore::UpdatePeers(Nanos now) {
   peers_updated_ = now;
   std::set<NodeId> nodes = known_;
   for (const auto& [group, shard] : shards_) {
-    for (const paxos::Member& member : std::as_const(*shard).replica().config().members()) {
+    for (const paxos::Member& member : shard->replica().config().members()) {
       nodes.insert(member.id.node);
     }
   }

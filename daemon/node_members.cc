@@ -164,10 +164,10 @@ void Node::Impl::TendMembers() {
   for (const auto& [group, shard] : core_->shards()) {
     const auto wanted = wanted_members_.find(group);
     if (wanted == wanted_members_.end() || !shard->ready()) continue;
-    if (IsCatchingUp(wanted->second, std::as_const(*shard).replica().config())) ++busy;
+    if (IsCatchingUp(wanted->second, shard->replica().config())) ++busy;
   }
   if (system->ready()) {
-    const paxos::Config& config = std::as_const(*system).replica().config();
+    const paxos::Config& config = system->replica().config();
     TendGroup(kSystemGroup, WantedSystemMembers(keeper_->catalogue(), config), &busy);
   }
   for (const auto& [group, wanted] : wanted_members_) {
@@ -180,8 +180,7 @@ void Node::Impl::TendMembers() {
 void Node::Impl::TendGroup(GroupId group, const std::vector<paxos::Member>& wanted, size_t* busy) {
   Shard* shard = core_->shard(group);
   if (shard == nullptr || !shard->ready()) return;
-  const MembersView view =
-      ViewOf(std::as_const(*shard).replica(), AliveNodes(), SilentNodes(kGoneAfter));
+  const MembersView view = ViewOf(shard->replica(), AliveNodes(), SilentNodes(kGoneAfter));
   const MemberStep step = NextMemberStep(wanted, view);
   if (step.kind == MemberStep::Kind::kDone) return;
   changes_[group] = step.why;
@@ -278,7 +277,7 @@ void Node::Impl::TendSystem() {
   }
   if (now < tended_system_ + kTendSystem) return;
   tended_system_ = now;
-  const paxos::Replica& replica = std::as_const(*system).replica();
+  const paxos::Replica& replica = system->replica();
   if (replica.changing_members()) return;
   SystemView view{replica.config(), NearLearners(replica), AliveNodes()};
   rpc::Catalogue next = keeper_->catalogue();
@@ -319,7 +318,7 @@ Status Node::Impl::ForceGroups() {
   Status catalogue = Status::Ok();
   const std::set<NodeId> alive = AliveNodes();
   for (const auto& [group, shard] : core_->shards()) {
-    const paxos::Replica& replica = std::as_const(*shard).replica();
+    const paxos::Replica& replica = shard->replica();
     // A learner may have anything between nothing and everything.
     if (!replica.config().IsVoter(replica.options().self) || HasMajority(replica.config(), alive))
       continue;

@@ -27,8 +27,8 @@ void RecoveryBudget::Tick(Nanos now, bool clients, uint64_t written) {
   if (clients_seen_ != 0 && now < clients_seen_ + kClientsGone) {
     std::erase_if(sent_at_, [&](const auto& peer) { return now >= peer.second + kSecond; });
     const double peers = std::max<double>(1, static_cast<double>(sent_at_.size()));
-    const auto beside = static_cast<uint64_t>(peers * TimesClients(now) * writes_per_second_);
-    rate_now_ = std::min(rate_, std::max(kBesideClients, beside));
+    const double beside = std::max<double>(kBesideClients, peers * writes_per_second_);
+    rate_now_ = std::min(rate_, static_cast<uint64_t>(TimesClients(now) * beside));
   }
   const double seconds = static_cast<double>(now - ticked_) / kSecond;
   ticked_ = now;

@@ -70,7 +70,7 @@ void Shard::Touch() {
 // What the engine, or a full window, refused is tried again, and replicas that are behind are sent
 // more as the budget allows.
 bool Shard::HasWork() const {
-  return !append_queue_.empty() || !apply_queue_.empty() || held_ != nullptr ||
+  return identity_waits_ || !append_queue_.empty() || !apply_queue_.empty() || held_ != nullptr ||
          !recovery_->catch_ups.empty() || !recovery_->installs.empty();
 }
 
@@ -294,6 +294,7 @@ bool Shard::DrainAppends() {
 // ahead of entries.
 void Shard::Completed(uint64_t local_token, Nanos now) {
   Touch();
+  now_ = std::max(now_, now);
   if (local_token >= kLocalRepair) return RepairDone(local_token, now);
   if (local_token >= kLocalInstall) {
     InstallStepDone(now);
@@ -505,11 +506,13 @@ void Shard::Step(paxos::Message message, Nanos now) {
 
 void Shard::OnNotice(NodeId from, const paxos::Notice& notice, Nanos now) {
   Touch();
+  now_ = std::max(now_, now);
   replica_->OnNotice(from, notice, now);
 }
 
 Status Shard::ChangeMembers(const std::vector<paxos::Member>& members, Nanos now) {
   Touch();
+  now_ = std::max(now_, now);
   auto body = std::make_shared<EntryBody>();
   body->entry = ConfigEntry(members);
   return replica_->ProposeConfig(members, EntryDigest(body->entry), body, now);

@@ -146,19 +146,20 @@ class TokenTable {
 };
 
 // The shards of a node that have something to do, and whether one has failed: a node has many
-// groups, most of them idle, and looks at none of those in vain.
+// groups, most of them idle, and looks at those in its ticks alone.
 class ActiveShards {
  public:
   void Add(GroupId group) { groups_.push_back(group); }
-  // In the order of their numbers; a group may be named more than once.
+  // In the order of their numbers.
   std::vector<GroupId> Take() {
     std::sort(groups_.begin(), groups_.end());
+    groups_.erase(std::unique(groups_.begin(), groups_.end()), groups_.end());
     return std::exchange(groups_, {});
   }
   void NoteFailed(const Status& status) {
     if (failed_.ok()) failed_ = status;
   }
-  const Status& failed() const { return failed_; }
+  const Status& failed() const { return failed_; }  // not OK: this node must go silent
 
  private:
   std::vector<GroupId> groups_;
@@ -229,6 +230,11 @@ class Shard {
   void Completed(uint64_t local_token, Nanos now);
   void ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now);
   Status ChangeMembers(const std::vector<paxos::Member>& members, Nanos now);
+  // To tell the core something else; what comes of it is in the next Pump.
+  paxos::Replica& TouchReplica() {
+    Touch();
+    return *replica_;
+  }
   // For when the majority is lost for good: this replica alone decides from now on, from what it
   // has. Whatever it has accepted counts as chosen; what only the others had is lost.
   Status ForceSole(Nanos now);
@@ -237,10 +243,6 @@ class Shard {
   void Abandon(Nanos now, ShardOutput* out);
 
   // --- To look at. ------------------------------------------------------------------------------
-  paxos::Replica& replica() {
-    Touch();
-    return *replica_;
-  }
   const paxos::Replica& replica() const { return *replica_; }
   const GroupState& state() const { return state_; }
   GroupId store_group() const { return store_group_; }
@@ -257,7 +259,7 @@ class Shard {
   const RepairStats& repairs() const;
   // Payload that was applied while this replica led, since the last call, in bytes.
   uint64_t TakeWritten() { return std::exchange(written_, 0); }
-  const Status& failed() const { return failed_; }  // not OK: this node must go silent
+  const Status& failed() const { return failed_; }
   std::string SavedState() const { return state_.Encode(); }
 
  private:

@@ -23,7 +23,7 @@ void UnwantedReplicas::Tend(NodeCore* core, Nanos now) {
       continue;
     }
     if (!state.deleted && std::as_const(*shard).replica().IsVoter()) {
-      shard->replica().AskMembership(now);
+      shard->TouchReplica().AskMembership(now);
       ++it;
       continue;
     }

@@ -69,6 +69,14 @@ TEST_F(RecoveryBudgetTest, WhatTakesLongIsSentMoreAndMoreUpToTwiceAsMuch) {
   EXPECT_NEAR(static_cast<double>(RateOf(true, 40 * kMiB)), 40 * kMiB, kMiB);
 }
 
+TEST_F(RecoveryBudgetTest, SoIsTheLeastThatIsSentBesideClientsThatOnlyRead) {
+  SendFor(RecoveryBudget::kGentleFor, true, 0);
+  EXPECT_NEAR(static_cast<double>(SendFor(kSecond, true, 0)), RecoveryBudget::kBesideClients, kMiB);
+  SendFor(360 * kSecond, true, 0);
+  EXPECT_NEAR(static_cast<double>(SendFor(kSecond, true, 0)), 2 * RecoveryBudget::kBesideClients,
+              kMiB);
+}
+
 TEST_F(RecoveryBudgetTest, ItTakesItsRateBackWhenClientsAreGone) {
   RateOf(true, kMiB);
   EXPECT_NEAR(static_cast<double>(RateOf(false, 0)), 100 * kMiB, kMiB);

@@ -187,9 +187,9 @@ class ShardTest : public testing::Test {
   }
 
   // --- The other members. ---
-  void Receive(NodeId from, paxos::MessageBody body) {
-    node_->Receive(
-        paxos::Message{kGroup, {from, 1}, {1, 1}, 1000 + uint64_t{from}, std::move(body)}, now_);
+  void Receive(NodeId from, paxos::MessageBody body, GroupId group = kGroup) {
+    node_->Receive(paxos::Message{group, {from, 1}, {1, 1}, 1000 + uint64_t{from}, std::move(body)},
+                   now_);
     Pump();
   }
   paxos::AcceptEntry Accepting(Instance instance, Lba lba, char fill) {
@@ -579,6 +579,26 @@ TEST_F(ShardTest, AFullStoreTakesInDeletesAndNoDataAndGoesOnWhenThereIsSpace) {
   EXPECT_EQ(shard().replica().applied(), refused + 1);
   EXPECT_EQ(LocalBlock(refused), 'x');
   EXPECT_EQ(LocalBlock(1), 0);
+}
+
+// Another group's records fill the engine's queue; when they are written, it alone hears of it.
+TEST_F(ShardTest, WhatTheEngineRefusesIsHandedOverLaterThoughTheGroupHearsNothingMore) {
+  constexpr GroupId kOther = 2;
+  engine_options_.queue_records = 2;
+  Start(3);
+  std::vector<paxos::Member> members;
+  for (NodeId id = 1; id <= 3; ++id) members.push_back({{id, 1}, paxos::Role::kVoter});
+  ASSERT_OK(node_->CreateGroup(kOther, 1, 1, members, now_));
+  Flush();
+  const Ballot ballot{5, 2};
+  for (Instance i = 1; i <= 2; ++i) {
+    Receive(2, Accept(ballot, 0, {Accepting(i, i, 'o')}), kOther);
+  }
+  Receive(2, Accept(ballot, 0, {Accepting(1, 7, 'x')}));
+  ASSERT_TRUE(engine_->LogEntries(kGroup, 1, 1).empty());
+  Flush();
+  EXPECT_EQ(engine_->LogEntries(kOther, 1, 2).size(), 2u);
+  EXPECT_EQ(engine_->LogEntries(kGroup, 1, 1).size(), 1u);
 }
 
 TEST_F(ShardTest, RequestsThatMakeNoSenseAreInvalid) {

@@ -48,9 +48,9 @@ void Chaos::MoveMaster() {
     cluster_->Touch(master, [group = group, target, resign](NodeCore* core, Nanos now) {
       Shard* shard = core->shard(group);
       if (resign) {
-        shard->replica().Resign(now);
+        shard->TouchReplica().Resign(now);
       } else {
-        shard->replica().HandOver(target, now).IgnoreError();
+        shard->TouchReplica().HandOver(target, now).IgnoreError();
       }
     });
   }
@@ -71,7 +71,7 @@ bool Chaos::Crown(GroupId group) {
   if (member == nullptr || member->role != paxos::Role::kVoter) return false;
   Count("hand-over", master);
   cluster_->Touch(master, [group, target = member->id](NodeCore* core, Nanos now) {
-    core->shard(group)->replica().HandOver(target, now).IgnoreError();
+    core->shard(group)->TouchReplica().HandOver(target, now).IgnoreError();
   });
   return true;
 }

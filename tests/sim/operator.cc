@@ -120,7 +120,11 @@ void Operator::Replace(GroupId group, const paxos::Config& config) {
       continue;
     }
     for (paxos::Member& wanted : wanted_[group]) {
-      if (wanted.id == member.id) wanted.id.incarnation = ++incarnations_[group];
+      if (wanted.id != member.id) continue;
+      wanted.id.incarnation = ++incarnations_[group];
+      // A replica that is there becomes the new one by itself. If its disk is lost then, another of
+      // that name must not be made for it, which a node does not do either: it is replaced first.
+      if (!lost) created_.insert({group, node, wanted.id.incarnation});
     }
   }
 }
@@ -163,7 +167,7 @@ void Operator::TakeStep(GroupId group, NodeId master) {
   if (step.kind == MemberStep::Kind::kChange) Propose(group, master, step.members);
   if (step.kind != MemberStep::Kind::kHandOver) return;
   cluster_->Touch(master, [=, to = step.to](NodeCore* core, Nanos at) {
-    core->shard(group)->replica().HandOver(to, at).IgnoreError();
+    core->shard(group)->TouchReplica().HandOver(to, at).IgnoreError();
   });
 }
 
@@ -212,7 +216,7 @@ void Operator::DropUnwanted(GroupId group, const paxos::Config& config) {
     cluster_->Touch(node, [group](NodeCore* core, Nanos now) {
       Shard* shard = core->shard(group);
       if (shard == nullptr) return;
-      if (shard->replica().IsVoter()) return shard->replica().AskMembership(now);
+      if (shard->replica().IsVoter()) return shard->TouchReplica().AskMembership(now);
       core->DropGroup(group, now).IgnoreError();
     });
   }

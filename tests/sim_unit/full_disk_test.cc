@@ -100,7 +100,7 @@ class FullDisks {
       const NodeId master = cluster_->MasterOf(group);
       if (master == 0) continue;
       cluster_->Touch(master, [group](NodeCore* core, Nanos now) {
-        core->shard(group)->replica().Resign(now);
+        core->shard(group)->TouchReplica().Resign(now);
       });
     }
   }
