@@ -64,6 +64,8 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group, GroupId store_group) {
   options.lease = options_.leases.lease;
   options.seed = options_.seed * 1'000'003 + group;
   options.may_use_reserve = options_.reserve_group == group;
+  const auto dropped = dropped_.find(group);
+  if (dropped != dropped_.end()) options.replica.used_round = dropped->second.round;
   return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &recovery_budget_,
                                  &active_);
 }
@@ -115,7 +117,7 @@ Result<GroupId> NodeCore::CreateInStore(GroupId group, uint32_t block_pages, uin
   const Status was_here = Status::FailedPrecondition(fmt::format(
       "its replica of incarnation {} was dropped here, and is not made again", incarnation));
   const auto dropped = dropped_.find(group);
-  if (dropped != dropped_.end() && incarnation <= dropped->second) return was_here;
+  if (dropped != dropped_.end() && incarnation <= dropped->second.incarnation) return was_here;
   for (GroupId id = group; id < UINT32_MAX - kMaxGroups; id += kMaxGroups) {
     if (id / kMaxGroups >= incarnation) return was_here;
     const Status created = engine_->CreateGroup(id, block_pages, 0);
@@ -132,8 +134,9 @@ Status NodeCore::DropGroup(GroupId group, Nanos now) {
   const auto found = shards_.find(group);
   if (found == shards_.end()) return Status::NotFound("no such group");
   HYDRA_RETURN_IF_ERROR(engine_->DropGroup(found->second->store_group(), 0));
-  uint32_t& dropped = dropped_[group];
-  dropped = std::max(dropped, found->second->identity().incarnation);
+  Dropped& dropped = dropped_[group];
+  dropped.incarnation = std::max(dropped.incarnation, found->second->identity().incarnation);
+  dropped.round = std::max(dropped.round, found->second->replica().highest_round());
   tokens_.CancelAll(group);
   ShardOutput last;
   found->second->Abandon(now, &last);

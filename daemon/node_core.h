@@ -113,8 +113,12 @@ class NodeCore {
   uint64_t shards_made_ = 0;
   std::unique_ptr<paxos::LeaseTable> leases_;
   std::map<GroupId, std::unique_ptr<Shard>> shards_;
-  std::map<GroupId, uint32_t> dropped_;  // the highest incarnation, since the start
-  RepairStats dropped_repairs_;          // of these
+  struct Dropped {  // the highest of both, since the start
+    uint32_t incarnation = 0;
+    uint64_t round = 0;
+  };
+  std::map<GroupId, Dropped> dropped_;
+  RepairStats dropped_repairs_;  // of these
   Nanos peers_updated_ = 0;
   std::set<NodeId> known_;  // told, or heard from: groups may not know their members yet
   std::vector<paxos::Heartbeat> heartbeats_;

@@ -61,7 +61,7 @@ Replica::Replica(const ReplicaOptions& options, const RecoveredState& recovered,
   recovered_slots_ = slots_.size();
   if (HYDRA_SABOTAGE(kForgetPromiseOnRestart)) promised_ = {};
   durable_promise_ = promised_;
-  highest_round_ = promised_.round;
+  highest_round_ = std::max(promised_.round, options_.used_round);
   if (recovered.installing) {
     HYDRA_PROBE("install: resumed after a restart");
     install_.active = true;
@@ -290,11 +290,15 @@ MemberId Replica::master_hint() const {
 
 bool Replica::MasterAlive(Nanos now) const {
   if (mode_ == Mode::kMaster) return true;
-  // Its notice may have overtaken its last messages.
-  const auto resigned = resigned_.find(promised_.node);
-  if (resigned != resigned_.end() && resigned->second >= promised_) return false;
+  if (GaveUpPromised(master_boot_)) return false;  // a notice may overtake the last messages
   return promised_.node != 0 && promised_.node != options_.self.node && master_seen_ == promised_ &&
          leases_->Alive(promised_.node, now) && leases_->BootOf(promised_.node) == master_boot_;
+}
+
+bool Replica::GaveUpPromised(uint64_t boot) const {
+  const auto resigned = resigned_.find(promised_.node);
+  return resigned != resigned_.end() && resigned->second.boot == boot &&
+         resigned->second.ballot >= promised_;
 }
 
 void Replica::FollowerTick(Nanos now) {
@@ -384,10 +388,12 @@ void Replica::OnNotice(NodeId from, const Notice& notice, Nanos now) {
     return;
   }
   if (notice.ballot.node != from) return;
-  Ballot& resigned = resigned_[from];
-  resigned = std::max(resigned, notice.ballot);
+  Resigned& resigned = resigned_[from];
+  const uint64_t boot = leases_->BootOf(from);
+  if (resigned.boot != boot) resigned = {{}, boot};
+  resigned.ballot = std::max(resigned.ballot, notice.ballot);
   // Who gives up a ballot has given up all before, of which it may have had no time to tell.
-  if (master_seen_.node == from && master_seen_ <= resigned) {
+  if (master_seen_.node == from && master_boot_ == boot && master_seen_ <= resigned.ballot) {
     master_seen_ = {};
     if (mode_ != Mode::kFollower) return;
     // Nothing binds this replica, but whom the master handed over to may be on its way.

@@ -24,6 +24,9 @@ struct ReplicaOptions {
   GroupId group = 0;
   MemberId self;
   uint64_t seed = 0;  // of the time-outs
+  // The highest that a former replica of the group used in this process: what it said of a ballot
+  // must not be taken for this one's.
+  uint64_t used_round = 0;
 
   // Open (not yet chosen) instances of a master; a full window refuses proposals with kBusy.
   uint32_t window_instances = 1024;
@@ -176,6 +179,7 @@ class Replica {
   MemberId master_hint() const;
   const Ballot& promised() const { return promised_; }
   const Ballot& ballot() const { return ballot_; }  // own, while candidate or master
+  uint64_t highest_round() const { return highest_round_; }
   Instance commit() const { return commit_; }
   Instance applied() const { return applied_; }
   Instance last() const { return slots_.empty() ? applied_ : applied_ + slots_.size(); }
@@ -274,6 +278,8 @@ class Replica {
   bool IsStranger(const MemberId& sender, Instance their_config) const;
   void AddAccepted(Instance instance);
   bool MasterAlive(Nanos now) const;
+  // Whether a process of its node said that it gave up the ballot that was promised last.
+  bool GaveUpPromised(uint64_t boot) const;
 
   // replica_election.cc
   void StartPreVote(Nanos now);
@@ -378,7 +384,13 @@ class Replica {
   uint64_t promised_boot_ = 0;      // ... and which of its processes it was
   Ballot master_seen_;              // a ballot whose master was heard from as such
   uint64_t master_boot_ = 0;
-  std::map<NodeId, Ballot> resigned_;  // the last ballot that a node said it gave up, and its lease
+  // The last ballot that a node said it gave up, and its lease. Another process of it may use that
+  // ballot again: one that was never durable is forgotten in a crash, and so is all with a disk.
+  struct Resigned {
+    Ballot ballot;
+    uint64_t boot = 0;
+  };
+  std::map<NodeId, Resigned> resigned_;
   uint64_t highest_round_ = 0;
   Instance commit_heard_ = 0;  // highest commit any message named
 
@@ -426,6 +438,7 @@ class Replica {
   MemberId catch_up_from_;
   MemberId told_by_;  // who spoke to a later incarnation of this node of more than is known here
   Nanos catch_up_due_ = 0;
+  Instance catch_up_gap_ = 0;  // the missing instance for which it was put off
   bool catch_up_out_ = false;
   uint32_t catch_up_tries_ = 0;
   Install install_;

@@ -154,8 +154,7 @@ bool Replica::LeaseForbids(const Ballot& candidate, const Ballot& released, Nano
   const NodeId holder = promised_.node;
   if (holder == 0 || holder == candidate.node) return false;
   if (released == promised_) return false;
-  const auto resigned = resigned_.find(holder);
-  if (resigned != resigned_.end() && resigned->second >= promised_) return false;
+  if (GaveUpPromised(promised_boot_)) return false;
   if (holder == options_.self.node) return mode_ == Mode::kMaster && LeaseValid(now);
   return now < leases_->GrantedUntil(holder, promised_boot_);
 }
@@ -609,7 +608,9 @@ void Replica::ProposeRecovered(Nanos now) {
 
 void Replica::StepDown(Nanos now, bool tell) {
   const bool was_master = mode_ == Mode::kMaster;
-  if (tell && (was_master || mode_ == Mode::kPreparing || mode_ == Mode::kRecovering)) {
+  // (A ballot that is not durable was said to nobody, and a later life may use it.)
+  if (tell && durable_promise_ >= ballot_ &&
+      (was_master || mode_ == Mode::kPreparing || mode_ == Mode::kRecovering)) {
     for (const MemberId& id : Others()) {
       leases_->Notify(id.node, options_.group, Notice::Kind::kResigned, ballot_);
     }

@@ -351,8 +351,11 @@ void Replica::LearnCommit(const Ballot& ballot, Instance commit, const MemberId&
   }
   AdvanceCommit();
   if (commit_ < commit && !catch_up_out_ && catch_up_due_ <= now) {
-    // The accept may be under way: ask a little later.
     catch_up_from_ = from;
+    // The accept may be under way: ask a little later, though not later and later while others
+    // come.
+    if (catch_up_gap_ == commit_ + 1) return RequestCatchUp({}, now);
+    catch_up_gap_ = commit_ + 1;
     catch_up_due_ = now + options_.commit_interval;
   }
 }

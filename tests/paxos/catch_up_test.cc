@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Replicas that are behind: by log shipping, and by installing a peer's state.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/paxos/cranked.h"
@@ -49,6 +50,27 @@ TEST(CatchUp, MissedEntriesAreShippedInPieces) {
   c.DeliverAll();
   EXPECT_EQ(c.Log(3), "n a b c");
   EXPECT_EQ(c.TakePending(), "3>1 Accepted (1,1): 4\n");
+}
+
+// Each accept that follows tells of more that is chosen, and must not put the question off again.
+TEST(CatchUp, AStreamOfAcceptsDoesNotKeepAFollowerFromAskingForTheOneItMissed) {
+  Cluster c(3);
+  c.Elect(1);
+  c.Pass(30 * kMs, true);
+  ASSERT_OK(c.Propose(1, "lost").status());
+  c.Drop("1>2 Accept");
+  c.Settle();
+  bool asked = false;
+  for (int i = 0; i < 100 && !asked; ++i) {
+    ASSERT_OK(c.Propose(1, fmt::format("e{}", i)).status());
+    c.DeliverAll("1>");
+    asked = c.Has("2>1 CatchUp");
+    c.DeliverAll("3>1");
+    for (int node = 1; node <= 3; ++node) c.PassAt(node, kMs, false);
+    if (i % 10 == 0) c.Tick(1);  // node 2 ticks at the wrong moments only
+  }
+  EXPECT_TRUE(asked);
+  c.Settle();
 }
 
 TEST(CatchUp, AnyPeerServesAndALostAnswerIsAskedForAgain) {

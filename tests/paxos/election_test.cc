@@ -2,6 +2,7 @@
 //
 // Elections and mastership: who may become master when, what it must find out first, and how it
 // gives up.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/paxos/cranked.h"
@@ -294,6 +295,39 @@ TEST(DurableBeforeSaid, ABallotLostInACrashWasNeverSaidAndMayBeUsedAgain) {
   c.options().flush = true;
   c.Idle(400 * kMs);
   c.Elect(1);
+}
+
+TEST(DurableBeforeSaid, ABallotLostInACrashWasNotGivenUpForALaterLife) {
+  Cluster c(HeldFlushes());
+  c.Campaign(1);
+  c.DeliverAll();
+  c.DeliverAll();
+  ASSERT_EQ(c[1].mode(), Mode::kPreparing);
+  c.Resign(1);
+  c.Tick(1);  // a notice would leave with a heartbeat
+  c.Restart(1);
+  c.options().flush = true;
+  c.Idle(400 * kMs);
+  c.Elect(1);
+  ASSERT_EQ(c[1].ballot(), (Ballot{1, 1})) << "used again";
+  c.Pass(250 * kMs, true);
+  ASSERT_TRUE(c[1].LeaseValid(c.now(1)));
+  EXPECT_EQ(AskTwo(&c), "2>3 Reject (5,3): leased to (1,1)\n");
+}
+
+// A node whose disk was replaced has forgotten its ballots, and the others remember what it said.
+TEST(Lease, ABallotThatAnotherProcessGaveUpBindsAgain) {
+  Cluster c(3);
+  c.Pass(100 * kMs);
+  c.Drop("");
+  c[2].OnNotice(1, {1, 7, Notice::Kind::kResigned, {4, 1}}, c.now(2));
+  c.Restart(1);
+  c.Idle(400 * kMs);
+  c.Elect(1);
+  ASSERT_LE(c[1].ballot(), (Ballot{4, 1}));
+  c.Pass(250 * kMs, true);
+  ASSERT_TRUE(c[1].LeaseValid(c.now(1)));
+  EXPECT_EQ(AskTwo(&c), fmt::format("2>3 Reject (5,3): leased to ({},1)\n", c[1].ballot().round));
 }
 
 TEST(DurableBeforeSaid, PromiseAndAcceptanceLeaveAfterTheFlush) {
