@@ -147,6 +147,8 @@ Status Shard::RecoveredEntries(paxos::RecoveredState* out) {
       // What was accepted is unknown, that something was is not.
       HYDRA_PROBE("shard: an accepted entry cannot be read at all");
       out->suspect = true;
+      // In which ballot is known all the same: the record that takes its place must not go back.
+      out->entries.push_back({entry.instance, entry.ballot, {}, true});
       continue;
     }
     HYDRA_ASSIGN_OR_RETURN(paxos::EntryMeta meta, MetaOf(record->entry, entry.instance));
@@ -254,8 +256,9 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
 // In order, except that hard states are handed over ahead of entries for which there is no space:
 // the engine keeps room for them. What a promise says includes those entries, so it is said only
 // when they are durable as well (Completed).
-bool Shard::DrainAppends() {
+bool Shard::DrainAppends(Nanos now) {
   bool moved = false;
+  bool dropped = false;
   if (identity_waits_) {
     SaveIdentity();
     if (identity_waits_) return false;
@@ -274,7 +277,7 @@ bool Shard::DrainAppends() {
       outstanding_[it->token] = true;
       tokens_->RemoveWaiting(PayloadOf(it->body));
       it = append_queue_.erase(it);
-      moved = true;
+      moved = dropped = true;
       continue;
     }
     if (SubmitAppend(*it)) {
@@ -287,6 +290,7 @@ bool Shard::DrainAppends() {
       ++it;
     }
   }
+  if (dropped) ReportDurable(now);  // nothing else may ever complete
   return moved;
 }
 
@@ -303,6 +307,10 @@ void Shard::Completed(uint64_t local_token, Nanos now) {
   if (local_token == kLocalIdentity) durable_lease_ = identity_.lease;
   const auto found = outstanding_.find(local_token);
   if (found != outstanding_.end()) found->second = true;
+  ReportDurable(now);
+}
+
+void Shard::ReportDurable(Nanos now) {
   uint64_t last = 0;
   while (!outstanding_.empty() && outstanding_.begin()->second) {
     last = outstanding_.begin()->first;
@@ -553,7 +561,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
       }
     }
     if (core_.mastership_changed) OnMastership(now);
-    moved = DrainAppends() || moved;
+    moved = DrainAppends(now) || moved;
     InstallStep(now);
     moved = DrainApplies(now) || moved;
     moved = BeReborn(now) || BeSole(now) || moved;

@@ -298,7 +298,8 @@ class Shard {
   Status BuildReplica(Nanos now);
   Status RollForward();
   Status RecoveredEntries(paxos::RecoveredState* out);
-  bool DrainAppends();
+  bool DrainAppends(Nanos now);
+  void ReportDurable(Nanos now);
   bool SubmitAppend(const paxos::Append& append);
   void NoteAppend(paxos::Append append);
   bool DrainApplies(Nanos now);
