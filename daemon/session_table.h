@@ -93,6 +93,9 @@ class SessionTable {
   static constexpr size_t kMaxOutcomes = 1024;          // per session, cancellations included
   static constexpr size_t kGuaranteedOutcomes = 8;      // per session
   static constexpr size_t kSharedOutcomes = 32 * 1024;  // per group, beyond the guaranteed ones
+  // How far a request's number may be above the lowest unanswered one. Numbers far apart take more
+  // bytes, and the whole table has to fit into one record of an install (kMaxInstalledState).
+  static constexpr uint64_t kMaxSpan = 1u << 16;
   static constexpr Nanos kMinTimeout = kSecond;
   static constexpr Nanos kMaxTimeout = 24 * 3600 * kSecond;
   static constexpr Nanos kEvictableAfter = 10 * kSecond;

@@ -153,6 +153,10 @@ Status Shard::CheckMutation(const ShardRequest& request) const {
     default: break;
   }
   if (context.interval != 0) return Status::InvalidArgument("the interval is the master's to say");
+  if (context.seq > context.lowest_unanswered &&
+      context.seq - context.lowest_unanswered > SessionTable::kMaxSpan) {
+    return Status::InvalidArgument("its number is too far above the lowest that is unanswered");
+  }
   HYDRA_RETURN_IF_ERROR(ValidateContext(context, request.op));
   Entry alone;
   alone.operations.push_back(request.op);

@@ -75,10 +75,15 @@ void Shard::ReadFinished(uint64_t ticket, Result<ReadResult> result, Nanos now) 
     if (found == waiting_.end()) return;
     ShardRequest request = std::move(found->second.request);
     waiting_.erase(found);
+    ShardAnswer refusal = ShardAnswer::kBusy;
+    Outcome repeat;
     if (!result.ok()) {
       Answer(request, ShardAnswer::kDamaged, result.status());
     } else if (!ready()) {
       Answer(request, ShardAnswer::kNotMaster);
+    } else if (!Decide(request, &refusal, &repeat)) {
+      // Before `seen` is asked: what overtook a copy may be the first one.
+      AnswerId(request.id, refusal, std::move(repeat));
     } else if (!SeenAllows(request)) {
       Answer(request, ShardAnswer::kStale);
     } else {

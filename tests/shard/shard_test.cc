@@ -331,7 +331,8 @@ TEST_F(ShardTest, ACompareWhoseSessionEndsWhileItReadsIsRefused) {
 
 TEST_F(ShardTest, ACompareThatIsRepeatedWhileItReadsIsExecutedOnce) {
   StartAlone();
-  const ShardRequest request = CompareAndWrite(5, 0, 'a');
+  ShardRequest request = CompareAndWrite(5, 0, 'a');
+  request.seen = shard().replica().commit();  // the first copy is newer than that
   const uint64_t first = Submit(request);
   const uint64_t second = Submit(request);
   for (int i = 0; i < 3; ++i) {
