@@ -119,22 +119,39 @@ uint64_t GroupClient::LowestUnanswered() const {
   return unanswered_.empty() ? next_seq_ : unanswered_.begin()->first;
 }
 
+// One that ends at once (its time is up) calls this again. The loop that began it goes on instead:
+// thousands of them would not fit on the stack.
 void GroupClient::Pump() {
-  while (!waiting_.empty()) {
-    if (waiting_.front()->finished) {
-      waiting_.pop_front();
-      continue;
+  pump_again_ = true;
+  if (pumping_) return;
+  const auto self = shared_from_this();
+  pumping_ = true;
+  while (std::exchange(pump_again_, false)) {
+    while (BeginNext()) {
     }
-    if (session_ == 0) return OpenSession();
-    if (next_seq_ - LowestUnanswered() >= kWindow) return;
-    const std::shared_ptr<GroupOp> op = std::move(waiting_.front());
-    waiting_.pop_front();
-    op->session = session_;
-    op->seq = next_seq_++;
-    unanswered_.emplace(op->seq, op);
-    last_mutation_ = SteadyClock::now();
-    Attempt(op);
   }
+  pumping_ = false;
+}
+
+bool GroupClient::BeginNext() {
+  if (waiting_.empty()) return false;
+  if (waiting_.front()->finished) {
+    waiting_.pop_front();
+    return true;
+  }
+  if (session_ == 0) {
+    OpenSession();
+    return false;
+  }
+  if (next_seq_ - LowestUnanswered() >= kWindow) return false;
+  const std::shared_ptr<GroupOp> op = std::move(waiting_.front());
+  waiting_.pop_front();
+  op->session = session_;
+  op->seq = next_seq_++;
+  unanswered_.emplace(op->seq, op);
+  last_mutation_ = SteadyClock::now();
+  Attempt(op);
+  return true;
 }
 
 void GroupClient::SendControl(GroupOp::Purpose purpose, uint64_t session, milliseconds timeout,

@@ -81,16 +81,20 @@ void Router::Core::Admit(Queued queued) {
 
 void Router::Core::Release(size_t bytes) {
   stats.in_flight_bytes -= bytes;
+  // One that was let in has ended at once: the loop that let it in goes on.
+  if (releasing_) return;
+  releasing_ = true;
   while (!queue_.empty() && !stopped) {
     const size_t next = queue_.front().bytes;
     if (stats.in_flight_bytes > 0 && stats.in_flight_bytes + next > options.max_in_flight_bytes) {
-      return;
+      break;
     }
     Queued queued = std::move(queue_.front());
     queue_.pop_front();
     stats.queued = queue_.size();
     Admit(std::move(queued));
   }
+  releasing_ = false;
 }
 
 std::shared_ptr<GroupClient> Router::Core::GroupOf(GroupId id) {

@@ -134,6 +134,7 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
   std::map<std::string, std::shared_ptr<NodeLink>> links_;  // by address
   std::map<GroupId, std::shared_ptr<GroupClient>> groups_;
   std::list<Queued> queue_;
+  bool releasing_ = false;
   bool refreshing_ = false;  // because something seemed to be out of date
   TimePoint last_refresh_{};
   std::list<std::shared_ptr<AdminCall>> admin_;
@@ -164,6 +165,7 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
  private:
   void Add(const std::shared_ptr<GroupOp>& op);
   void Pump();  // lets waiting mutations into the session
+  bool BeginNext();
   void OpenSession();
   void SendControl(GroupOp::Purpose purpose, uint64_t session, std::chrono::milliseconds timeout,
                    GroupDone done);
@@ -210,7 +212,9 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
   uint64_t next_seq_ = 1;
   std::map<uint64_t, std::shared_ptr<GroupOp>> unanswered_;  // of session_, by number
   std::deque<std::shared_ptr<GroupOp>> waiting_;             // for a session or its window
-  TimePoint last_touched_{};                                 // the session, by an answer
+  bool pumping_ = false;
+  bool pump_again_ = false;
+  TimePoint last_touched_{};  // the session, by an answer
   TimePoint last_mutation_{};
 
   std::list<std::shared_ptr<GroupOp>> ops_;  // all that are not finished

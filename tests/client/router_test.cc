@@ -376,6 +376,33 @@ TEST_F(RouterTest, NoMoreNumbersAreInUseThanTheWindowAllows) {
   EXPECT_EQ(nodes_.counts().executed, 1001u);
 }
 
+// The client's thread stalls until the time of all is up. What waited behind the window ends one
+// after the other then, each without a deeper stack.
+TEST_F(RouterTest, ThousandsOfWritesWhoseTimeIsUpEndAtOnce) {
+  constexpr int kWrites = 12'000;
+  nodes_.Do([&] { nodes_.AddVolume("one", 64 * kMiB, 4096, 1); });
+  ClusterOptions options = Quick();
+  options.timeout = milliseconds(1'500);
+  options.attempt_timeout = milliseconds(1'500);
+  Open(options);
+  auto volume = Volume::Open(*cluster_, "one");
+  ASSERT_OK(volume.status());
+  const auto data = Bytes(4096, 2);
+  ASSERT_OK(volume->Write(0, data));
+  std::atomic<int> left{kWrites};
+  std::promise<void> all;
+  std::promise<void> never;
+  const auto stall = never.get_future().share();
+  std::atomic<bool> stalled{false};
+  for (int i = 0; i < kWrites; ++i) {
+    volume->AsyncWrite(static_cast<uint64_t>(i) * 4096, data, [&, stall](const Status&) {
+      if (!stalled.exchange(true)) stall.wait_for(options.timeout + milliseconds(300));
+      if (--left == 0) all.set_value();
+    });
+  }
+  EXPECT_EQ(all.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
 TEST_F(RouterTest, TooMuchAtOnceIsRefusedAsBusyAndNothingIsLost) {
   ClusterOptions options = Quick();
   options.max_in_flight_bytes = 64u << 10;
