@@ -36,8 +36,12 @@ constexpr size_t kInputBytes = 64 << 10;
 // Data of at least this much is read where it will stay; less is cheaper to copy.
 constexpr size_t kInPlaceBytes = 16 << 10;
 constexpr size_t kMaxVectors = 60;
-// An initiator that does not take its answers is not asked for more.
-constexpr size_t kMaxQueuedBytes = 64u << 20;
+// An initiator that does not take its answers is not asked for more: so many bytes of answers
+// outside the portal's memory for data. (What is inside it has a limit of its own.) A full window
+// of commands needs far less.
+constexpr size_t kMaxQueuedBytes = 1u << 20;
+// Of what is written at a time, as Asio has it.
+constexpr size_t kWriteBytes = 64 << 10;
 constexpr std::chrono::milliseconds kQueuePause(2);
 constexpr std::chrono::seconds kTick(1);
 constexpr Nanos kCloseWait = 3 * kSecond;
@@ -80,11 +84,13 @@ class TcpConnection final : public Connection,
   struct Outgoing {
     OutPdu pdu;
     Framing framing;
-    size_t size() const { return framing.head_bytes + pdu.data().size() + framing.tail_bytes; }
+    // What it takes outside the memory for data; beside data, that is little.
+    size_t extra_bytes() const { return pdu.length > 0 ? 0 : sizeof(Outgoing) + pdu.text.size(); }
   };
 
   // --- Session::Output; Close is the connection's own ---
   void Send(OutPdu pdu) override;
+  std::optional<Nanos> StuckSince() const override;
 
   // --- PduReader::Sink ---
   Result<std::span<uint8_t>> Begin(const Header& header, std::span<const uint8_t> ahs) override;
@@ -101,6 +107,7 @@ class TcpConnection final : public Connection,
   asio::awaitable<void> Refresh();
   std::string ListTargets(const std::string& target);
   void Flush();
+  void DropOutput();
   void Shut();
 
   tcp::socket socket_;
@@ -127,7 +134,8 @@ class TcpConnection final : public Connection,
 
   Digests digests_;
   std::deque<Outgoing> out_;
-  size_t out_bytes_ = 0;
+  size_t extra_bytes_ = 0;  // of those
+  Nanos written_ = 0;       // when the last of them, or a part of it, went out
   bool flush_scheduled_ = false;
   bool writing_ = false;
   bool closing_ = false;  // when everything is written
@@ -199,6 +207,7 @@ void TcpConnection::Shut() {
   tick_.cancel();
   ErrorCode ignored;
   socket_.close(ignored);
+  DropOutput();
   const auto self = shared_from_this();
   if (!session_) {
     return owner_->Gone(self);
@@ -235,10 +244,6 @@ asio::awaitable<Status> TcpConnection::Read() {
       if (error) co_return Status::Unavailable(why_);
       continue;
     }
-    while (out_bytes_ > kMaxQueuedBytes && socket_.is_open()) {
-      asio::steady_timer pause(socket_.get_executor(), kQueuePause);
-      co_await pause.async_wait(kAwait);
-    }
     input_begin_ = input_end_ = 0;
     const std::span<uint8_t> want = reader_.Want();
     const bool in_place = reader_.in_data() && want.size() >= kInPlaceBytes;
@@ -267,6 +272,12 @@ asio::awaitable<Status> TcpConnection::Feed() {
       continue;
     }
     if (input_begin_ == input_end_) co_return Status::Ok();
+    // Between any two requests, of which one may have a long answer.
+    if (extra_bytes_ > kMaxQueuedBytes && socket_.is_open()) {
+      asio::steady_timer pause(socket_.get_executor(), kQueuePause);
+      co_await pause.async_wait(kAwait);
+      continue;
+    }
     const std::span<uint8_t> want = reader_.Want();
     const size_t bytes = std::min(want.size(), input_end_ - input_begin_);
     std::memcpy(want.data(), input_.data() + input_begin_, bytes);
@@ -436,7 +447,7 @@ void TcpConnection::Send(OutPdu pdu) {
   if (shut_ || closing_) return;
   Outgoing outgoing{std::move(pdu), {}};
   outgoing.framing = Frame(&outgoing.pdu, digests_);
-  out_bytes_ += outgoing.size();
+  extra_bytes_ += outgoing.extra_bytes();
   out_.push_back(std::move(outgoing));
   if (flush_scheduled_ || writing_) return;
   flush_scheduled_ = true;
@@ -469,20 +480,37 @@ void TcpConnection::Flush() {
     ++count;
   }
   writing_ = true;
-  asio::async_write(socket_, buffers,
+  // Called before the first piece, and after each.
+  const auto moved = [self = shared_from_this()](const ErrorCode& error, size_t) -> size_t {
+    self->written_ = Now();
+    return error ? 0 : kWriteBytes;
+  };
+  asio::async_write(socket_, buffers, moved,
                     [self = shared_from_this(), count](const ErrorCode& error, size_t) {
                       self->writing_ = false;
                       if (error) {
                         ErrorCode ignored;
                         self->socket_.close(ignored);
-                        return;
+                        return self->DropOutput();
                       }
                       for (size_t i = 0; i < count; ++i) {
-                        self->out_bytes_ -= self->out_.front().size();
+                        self->extra_bytes_ -= self->out_.front().extra_bytes();
                         self->out_.pop_front();
                       }
                       self->Flush();
                     });
+}
+
+std::optional<Nanos> TcpConnection::StuckSince() const {
+  if (!writing_) return std::nullopt;
+  return written_;
+}
+
+// Nobody takes it any more, and its memory is needed before the last command has ended.
+void TcpConnection::DropOutput() {
+  if (writing_) return;  // whose end comes here
+  out_.clear();
+  extra_bytes_ = 0;
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "iscsi/memory_share.h"
 
 namespace hydra::iscsi {
 
@@ -126,7 +127,7 @@ struct Header {
 struct OutPdu {
   Header header;
   std::string text;
-  Buffer buffer;
+  CountedBuffer buffer;
   size_t offset = 0;
   size_t length = 0;
 

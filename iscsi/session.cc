@@ -37,11 +37,13 @@ Session::Session(SessionParameters parameters, Environment environment, Output* 
     : parameters_(std::move(parameters)),
       environment_(std::move(environment)),
       output_(output),
+      share_(environment_.memory),
       stat_sn_(parameters_.stat_sn),
       expected_sn_(parameters_.command_sn),
       max_sn_(parameters_.command_sn + kWindow - 1),
       now_(now),
-      heard_(now) {
+      heard_(now),
+      data_heard_(now) {
   nexus_.initiator = parameters_.PortName();
   nexus_.portal_group = environment_.portal_group;
   nexus_.chap_revision = parameters_.chap_revision;
@@ -81,6 +83,7 @@ void Session::Closed() {
   const std::shared_ptr<Session> self = shared_from_this();
   if (environment_.unit) environment_.unit->Leave(&nexus_);
   held_.clear();
+  held_bytes_ = 0;
   AnswerAsks([](uint32_t, const Ask&) { return true; }, false);
   // Those that run keep this alive until they end.
   AbortTasks([self] {
@@ -116,11 +119,14 @@ Result<std::span<uint8_t>> Session::Begin(const Header& header, std::span<const 
   }
 }
 
-// Small requests: their data is kept with them.
+// Small requests: their data is kept with them, outside the memory for data.
 Result<std::span<uint8_t>> Session::Take(const Header& header) {
-  if (header.opcode() == Opcode::kTextRequest && header.data_bytes() > kMaxTextBytes) {
-    return Status::InvalidArgument("too much text");
+  const bool nop = header.opcode() == Opcode::kNopOut;
+  if (!nop && header.data_bytes() > kMaxTextBytes) {
+    return Status::InvalidArgument("too much data for such a request");
   }
+  // Nobody looks at that of others.
+  if (!nop && header.opcode() != Opcode::kTextRequest) return std::span<uint8_t>();
   current_data_.resize(header.data_bytes());
   return std::span(current_data_);
 }
@@ -172,6 +178,7 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
   command.unit = environment_.unit.get();
   command.nexus = &nexus_;
   command.memory = environment_.memory.get();
+  command.share = &share_;
   command.late = stalled_.has_value();
   if (command.unit != nullptr) {
     command.epoch = command.unit->epoch();
@@ -196,7 +203,7 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
     task->refused = Response::Check(SenseKey::kIllegalRequest, Asc::kInvalidFieldInCdb);
   }
   if (task->refused) return task;
-  Result<Buffer> buffer = environment_.memory->Get(task->expected);
+  Result<CountedBuffer> buffer = share_.Get(task->expected);
   if (buffer.ok()) {
     task->buffer = std::move(*buffer);
   } else {
@@ -228,6 +235,7 @@ Result<std::span<uint8_t>> Session::BeginDataOut(const Header& header) {
     return std::span<uint8_t>();
   }
   const TaskPtr& task = found->second;
+  if (header.data_bytes() > 0) data_heard_ = now_;
   const uint32_t tag = header.transfer_tag();
   const uint32_t offset = header.Field32(40);
   const uint32_t length = header.data_bytes();
@@ -278,13 +286,18 @@ Status Session::End(bool intact) {
   // A NOP that wants no answer takes no number.
   bool ignore = false;
   if (!Accept(current_, &ignore)) return Status::Ok();
-  Held held{nullptr, current_, std::move(current_data_), false};
-  current_data_ = {};
+  std::vector<uint8_t> data = std::exchange(current_data_, {});
+  // Copied, since a vector that is cut keeps its memory.
+  if (current_.opcode() == Opcode::kNopOut && data.size() > kMaxEchoBytes) {
+    data = std::vector<uint8_t>(data.begin(), data.begin() + kMaxEchoBytes);
+  }
+  Held held{nullptr, current_, std::move(data), false};
   if (current_.immediate()) {
     Dispatch(std::move(held));
-  } else {
-    Deliver(current_.command_sn(), std::move(held));
+    return Status::Ok();
   }
+  Deliver(current_.command_sn(), std::move(held));
+  if (held_bytes_ > kMaxHeldBytes) return Status::Busy("too much waits for what has not come");
   return Status::Ok();
 }
 
@@ -334,12 +347,14 @@ Status Session::EndDataOut(bool intact) {
 // --- Order --------------------------------------------------------------------------------------
 
 void Session::Deliver(uint32_t command_sn, Held held) {
+  held_bytes_ += held.data.size();
   held_.emplace(command_sn, std::move(held));
   while (true) {
     const auto next = held_.find(expected_sn_);
     if (next == held_.end()) return;
     Held now = std::move(next->second);
     held_.erase(next);
+    held_bytes_ -= now.data.size();
     ++expected_sn_;
     if (!now.skip) Dispatch(std::move(now));
   }
@@ -371,6 +386,12 @@ void Session::DataArrived(const TaskPtr& task) {
   if (task->unsolicited) return;
   RequestData(task);
   Pump();
+}
+
+bool Session::WaitsForData() const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
+    return entry.second->unsolicited || !entry.second->r2ts.empty();
+  });
 }
 
 // Figure 11.8: R2TSN at 36, offset at 40, length at 44.

@@ -63,6 +63,15 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   // A silent initiator is asked whether it is there, and given up if it does not say so.
   static constexpr Nanos kPingAfter = 2 * kSecond;
   static constexpr Nanos kPingTimeout = 28 * kSecond;
+  // Who answers pings, but sends none of the data that it was asked for or takes none of what was
+  // sent to it, holds buffers that others need. As patient as with who says nothing at all.
+  static constexpr Nanos kDataTimeout = kPingAfter + kPingTimeout;
+  // What is kept of the data of a NOP, and sent back: less than all of it is allowed, and real
+  // pings have hardly any.
+  static constexpr size_t kMaxEchoBytes = kDefaultDataSegment;
+  // Data of requests that wait for their turn. On one connection they come in order, so that an
+  // initiator that has lost nothing never has any.
+  static constexpr size_t kMaxHeldBytes = 64 << 10;
   // A process that did not run for so long, or heard nothing, may then read commands that were sent
   // before, and given up by an initiator that has gone on elsewhere. (Less than any initiator
   // waits; who is there answers a ping before.)
@@ -72,6 +81,8 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
    public:
     virtual ~Output() = default;
     virtual void Send(OutPdu pdu) = 0;
+    // Since when the initiator has taken nothing of what waits to be sent. Nothing: none waits.
+    virtual std::optional<Nanos> StuckSince() const { return std::nullopt; }
     // After what was sent. The session hears of it by Closed().
     virtual void Close(const std::string& why) = 0;
   };
@@ -125,7 +136,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
     Command command;
 
     // Data from the initiator.
-    Buffer buffer;
+    CountedBuffer buffer;
     bool unsolicited = false;  // more of it follows
     uint32_t unsolicited_sn = 0;
     uint32_t received = 0;   // in order, from the beginning
@@ -174,6 +185,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   void Dispatch(Held held);
   void DataArrived(const TaskPtr& task);
   void RequestData(const TaskPtr& task);
+  bool WaitsForData() const;
 
   // --- session_tasks.cc: execution and answers ---
   void Pump();
@@ -208,6 +220,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   SessionParameters parameters_;
   Environment environment_;
   Output* output_;
+  MemoryShare share_;
   Nexus nexus_;
   bool closed_ = false;
   bool logged_out_ = false;
@@ -219,6 +232,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   uint32_t expected_sn_;           // ExpCmdSN
   uint32_t max_sn_;                // MaxCmdSN
   std::map<uint32_t, Held> held_;  // by CmdSN, which are ahead of their turn
+  size_t held_bytes_ = 0;          // data of those
   std::map<uint32_t, Ask> asks_;   // by tag of the NOP that asks whether a command is waited for
   std::unordered_map<uint32_t, TaskPtr> tasks_;
   std::list<TaskPtr> queue_;  // delivered and not ended, in order
@@ -238,7 +252,9 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   Nanos now_;
   std::optional<Nanos> stalled_;  // when it was noticed; until a NOP sent since then is answered
   Nanos heard_;
-  Nanos pinged_ = 0;  // 0: no ping is out
+  Nanos resumed_ = 0;  // when a stall was noticed last
+  Nanos data_heard_;   // when data last came, or none was waited for
+  Nanos pinged_ = 0;   // 0: no ping is out
   uint32_t ping_tag_ = kNoTag;
 };
 

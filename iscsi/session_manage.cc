@@ -49,7 +49,7 @@ void Session::HandleNop(const Header& header, std::vector<uint8_t> data) {
 }
 
 void Session::NoteTime(Nanos now) {
-  if (now - now_ >= kStalled) stalled_ = now;
+  if (now - now_ >= kStalled) stalled_ = resumed_ = now;
   now_ = std::max(now_, now);
 }
 
@@ -61,6 +61,16 @@ void Session::Tick(Nanos now) {
   }
   for (const auto& [tag, ask] : asks_) {
     if (now - ask.since >= kPingTimeout) return output_->Close("the initiator answers no NOP");
+  }
+  // Whichever task it is for: the others wait for their turn on the same connection.
+  if (!WaitsForData()) data_heard_ = now;
+  // What the initiator did while this process did not run may not have been looked at yet.
+  if (now - std::max(data_heard_, resumed_) >= kDataTimeout) {
+    return output_->Close("the initiator does not send what it was asked for");
+  }
+  const std::optional<Nanos> stuck = output_->StuckSince();
+  if (stuck && now - std::max(*stuck, resumed_) >= kDataTimeout) {
+    return output_->Close("the initiator does not take its answers");
   }
   if (pinged_ != 0 || now - heard_ < kPingAfter) return;
   pinged_ = now;

@@ -88,18 +88,22 @@ Await<hydra::Status> WriteDisk(Command& command, uint64_t offset, std::span<cons
       [disk, offset, data](auto done) { disk->Write(offset, data, std::move(done)); });
 }
 
-Result<Buffer> Memory(Command& command, uint64_t bytes) {
-  if (command.memory == nullptr) return Buffer::Allocate(bytes);
-  return command.memory->Get(bytes);
+Result<CountedBuffer> Memory(Command& command, uint64_t bytes) {
+  if (command.share != nullptr) return command.share->Get(bytes);
+  if (command.memory == nullptr) return CountedBuffer(Buffer::Allocate(bytes));
+  HYDRA_ASSIGN_OR_RETURN(Buffer buffer, command.memory->Get(bytes));
+  return CountedBuffer(std::move(buffer));
 }
 
 Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,
                                            std::span<const uint8_t> expected) {
   const uint32_t block = command.unit->block();
   const uint64_t bytes = range.bytes(block);
-  Result<Buffer> buffer = Memory(command, std::min(bytes, kCompareStep));
+  Result<CountedBuffer> buffer = Memory(command, std::min(bytes, kCompareStep));
   if (!buffer.ok()) co_return DiskFailure(buffer.status(), range.lba);
   for (uint64_t at = 0; at < bytes; at += kCompareStep) {
+    // It may be all of the disk, and whoever aborts it waits for its end.
+    if (command.aborted && command.aborted()) co_return Response::Status(ScsiStatus::kTaskAborted);
     const std::span<uint8_t> data =
         buffer->span().first(static_cast<size_t>(std::min(bytes - at, kCompareStep)));
     const hydra::Status read = co_await ReadDisk(command, range.offset(block) + at, data);

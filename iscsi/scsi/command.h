@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "iscsi/memory_share.h"
 #include "iscsi/scsi/sense.h"
 #include "iscsi/task.h"
 
@@ -41,6 +42,7 @@ struct Command {
   uint32_t expected_in = 0;
   uint64_t lun = 0;
   BufferPool* memory = nullptr;  // for what is read
+  MemoryShare* share = nullptr;  // what there is of it for the session. Null: all
   // The disk as it was when the command arrived (Disk::Arrive); null: as it is.
   std::shared_ptr<DiskIo> arrived;
   uint64_t epoch = 0;   // of access to the disk, as it was then
@@ -60,7 +62,7 @@ struct Response {
 
   // Data for the initiator: in `in` if there is little, else the first `buffer_bytes` of `buffer`.
   std::vector<uint8_t> in;
-  Buffer buffer;
+  CountedBuffer buffer;
   size_t buffer_bytes = 0;
 
   // How many bytes the command meant to move, which the transport compares with what the initiator

@@ -122,27 +122,28 @@ std::optional<Response> CheckSegment(Command& command, const CopyList& list, con
   return std::nullopt;
 }
 
-// In steps, from the end that is not overwritten before it is read.
-Task<hydra::Status> CopySegment(Command& command, Segment segment) {
+// In steps, from the end that is not overwritten before it is read. Nothing, or why it stopped.
+Task<std::optional<Response>> CopySegment(Command& command, Segment segment) {
   const uint32_t block = command.unit->block();
   const uint64_t bytes = segment.count * block;
-  if (bytes == 0 || segment.from == segment.to) co_return hydra::Status::Ok();
-  Result<Buffer> buffer = Memory(command, std::min(bytes, kStepBytes));
-  if (!buffer.ok()) co_return buffer.status();
+  if (bytes == 0 || segment.from == segment.to) co_return std::nullopt;
+  Result<CountedBuffer> buffer = Memory(command, std::min(bytes, kStepBytes));
+  if (!buffer.ok()) co_return DiskFailure(buffer.status(), segment.to);
   const bool backwards = segment.from < segment.to;
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t now = std::min(bytes - done, kStepBytes);
     const uint64_t at = backwards ? bytes - done - now : done;
     const std::span<uint8_t> data = buffer->span().first(static_cast<size_t>(now));
-    // Steps and segments may share blocks; they arrive one after the other.
-    if (co_await Renew(command, false)) co_return hydra::Status::Aborted("nobody waits for it");
+    // Steps and segments may share blocks; they arrive one after the other. Between them nothing is
+    // under way: who stops here knows what was done.
+    if (auto refused = co_await Renew(command, false)) co_return *refused;
     const hydra::Status read = co_await ReadDisk(command, segment.from * block + at, data);
-    if (!read.ok()) co_return read;
+    if (!read.ok()) co_return DiskFailure(read, segment.from);
     const hydra::Status written = co_await WriteDisk(command, segment.to * block + at, data);
-    if (!written.ok()) co_return written;
+    if (!written.ok()) co_return DiskFailure(written, segment.to);
     done += now;
   }
-  co_return hydra::Status::Ok();
+  co_return std::nullopt;
 }
 
 }  // namespace
@@ -158,10 +159,9 @@ Task<Response> ExtendedCopy(Command& command) {
       response = *refused;
       break;
     }
-    const hydra::Status status = co_await CopySegment(command, segment);
-    if (!status.ok()) {
+    if (auto stopped = co_await CopySegment(command, segment)) {
       // Not to be repeated: what it was to read may be overwritten by now, by itself.
-      response = DiskFailure(status, segment.to);
+      response = *stopped;
       response.overtaken = false;
       break;
     }

@@ -31,7 +31,7 @@ Response DiskFailure(const hydra::Status& status, uint64_t lba);
 Await<hydra::Status> ReadDisk(Command& command, uint64_t offset, std::span<uint8_t> data);
 Await<hydra::Status> WriteDisk(Command& command, uint64_t offset, std::span<const uint8_t> data);
 // TASK SET FULL if there is none.
-Result<Buffer> Memory(Command& command, uint64_t bytes);
+Result<CountedBuffer> Memory(Command& command, uint64_t bytes);
 // Reads the range and compares it: nothing if it is the same, or the response that says why not.
 // The expected bytes are repeated as often as it takes.
 Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,

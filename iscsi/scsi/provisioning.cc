@@ -34,7 +34,7 @@ Await<hydra::Status> ZeroDisk(Command& command, uint64_t offset, uint64_t length
 
 Task<hydra::Status> Repeat(Command& command, uint64_t offset, uint64_t length,
                            std::span<const uint8_t> block) {
-  Result<Buffer> buffer = Memory(command, std::min(length, kExpandStep));
+  Result<CountedBuffer> buffer = Memory(command, std::min(length, kExpandStep));
   if (!buffer.ok()) co_return buffer.status();
   // Whole steps end where the disk's own pieces do.
   const size_t step = static_cast<size_t>(std::min(length, kExpandStep));

@@ -35,7 +35,7 @@ Task<Response> Read(Command& command) {
   const uint32_t block = command.unit->block();
   if (range.count == 0) co_return Response::Good();
   Response response;
-  Result<Buffer> buffer = Memory(command, range.bytes(block));
+  Result<CountedBuffer> buffer = Memory(command, range.bytes(block));
   if (!buffer.ok()) co_return DiskFailure(buffer.status(), range.lba);
   response.buffer = *buffer;
   response.buffer_bytes = static_cast<size_t>(range.bytes(block));

@@ -28,8 +28,11 @@ Task<Response> SanitizeErase(Command& command) {
   const bool immediate = (command.cdb[1] & 0x80) != 0;
   const bool may_exit = (command.cdb[1] & 0x20) != 0;
   LogicalUnit* unit = command.unit;
+  std::optional<uint64_t> epoch;
+  if (command.arrived) epoch = command.epoch;
   uint64_t key = 0;
-  const hydra::Status begun = co_await unit->BeginSanitize(may_exit, &key);
+  Task<hydra::Status> beginning = unit->BeginSanitize(epoch, may_exit, &key);
+  const hydra::Status begun = co_await beginning;
   if (!begun.ok()) co_return DiskFailure(begun, 0);
   if (key == 0) co_return *SanitizeRefusal(command);  // another was faster
   if (immediate) co_return Response::Good();
@@ -45,17 +48,21 @@ Task<Response> SanitizeErase(Command& command) {
 Task<Response> SanitizeExitFailure(Command& command) {
   if (Get16(&command.cdb[7]) != 0) co_return Response::BadCdb(7);
   LogicalUnit* unit = command.unit;
-  bool allowed = true;
-  const hydra::Status changed =
-      co_await unit->ChangeShared([allowed = &allowed](SharedState* shared) {
-        const bool failed = shared->sanitize.phase == Phase::kFailed;
-        *allowed = !failed || shared->sanitize.may_exit;
-        if (failed && *allowed) shared->sanitize = {};
-        return true;
-      });
+  Response response;
+  const auto leave = [&](SharedState* shared) {
+    if (command.arrived && command.epoch != unit->epoch()) {
+      response = DiskFailure(hydra::Status::Fenced("access was changed"), 0);
+    } else if (shared->sanitize.phase == Phase::kFailed && !shared->sanitize.may_exit) {
+      response = Response::BadCdb(1, 4);
+    } else if (shared->sanitize.phase == Phase::kFailed) {
+      shared->sanitize = {};
+    }
+    return response.good();
+  };
+  Task<hydra::Status> changing = unit->ChangeShared(leave);
+  const hydra::Status changed = co_await changing;
   if (!changed.ok()) co_return DiskFailure(changed, 0);
-  if (!allowed) co_return Response::BadCdb(1, 4);
-  co_return Response::Good();
+  co_return response;
 }
 
 }  // namespace hydra::iscsi

@@ -131,8 +131,9 @@ class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
   const SanitizeState& sanitize() const { return shared_.sanitize; }
   uint16_t sanitize_progress() const { return sanitize_progress_; }  // in 65536ths, as known here
   uint64_t sanitizing() const { return sanitizing_; }  // the key of the one worked at here; 0: none
-  // OK: one is under way. `*key` is its key if this call began it, else 0.
-  Task<hydra::Status> BeginSanitize(bool may_exit, uint64_t* key);
+  // OK: one is under way. `*key` is its key if this call began it, else 0. kFenced: access was
+  // changed since `epoch`, in which the command arrived (nothing: it arrived now), and none began.
+  Task<hydra::Status> BeginSanitize(std::optional<uint64_t> epoch, bool may_exit, uint64_t* key);
   void ContinueSanitize();
   // Whether one has ended elsewhere, and those who help with it may not have heard of that: what
   // they have under way would undo what is written now. The other makes sure that it does not.

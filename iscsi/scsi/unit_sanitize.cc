@@ -11,12 +11,21 @@ namespace hydra::iscsi {
 
 using Phase = SanitizeState::Phase;
 
-Task<hydra::Status> LogicalUnit::BeginSanitize(bool may_exit, uint64_t* key) {
-  const hydra::Status changed = co_await ChangeShared([this, may_exit, key](SharedState* shared) {
-    *key = shared->sanitize.phase == Phase::kUnderWay ? 0 : epoch_ + 1;
-    if (*key != 0) shared->sanitize = {Phase::kUnderWay, may_exit, *key};
+Task<hydra::Status> LogicalUnit::BeginSanitize(std::optional<uint64_t> epoch, bool may_exit,
+                                               uint64_t* key) {
+  bool fenced = false;
+  const auto begin = [&](SharedState* shared) {
+    *key = 0;
+    // Who sent it may have lost the right to since.
+    fenced = epoch && *epoch != epoch_;
+    if (fenced || shared->sanitize.phase == Phase::kUnderWay) return false;
+    *key = epoch_ + 1;
+    shared->sanitize = {Phase::kUnderWay, may_exit, *key};
     return true;
-  });
+  };
+  Task<hydra::Status> changing = ChangeShared(begin);
+  const hydra::Status changed = co_await changing;
+  if (changed.ok() && fenced) co_return hydra::Status::Fenced("access was changed");
   if (changed.ok() && *key != 0) ContinueSanitize();
   co_return changed;
 }

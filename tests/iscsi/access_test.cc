@@ -132,6 +132,52 @@ TEST_F(ExpelTest, ReservationsAndResetsThatArrivedBeforeAreNotMade) {
   EXPECT_EQ(unit_->resets(), 1u);
 }
 
+TEST_F(ExpelTest, ASanitizeThatArrivedBeforeErasesNothing) {
+  using Phase = SanitizeState::Phase;
+  const Bytes erase = {0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0};
+  ASSERT_TRUE(RunAs(&second_, Cdb10(0x2a, 0, 1), Bytes(512, 2)).good());
+  Command first = Arrived(&first_, erase, {});
+  Command second = Arrived(&second_, erase, {});
+  Allow({"iqn.b"});
+  EXPECT_EQ(CarryOut(&first), ScsiStatus::kTaskAborted);
+  EXPECT_EQ(unit_->sanitize().phase, Phase::kNone);
+  EXPECT_TRUE(disk_->sanitized().empty());
+  EXPECT_EQ(disk_->Contents(0, 512), Bytes(512, 2));
+  EXPECT_EQ(CarryOut(&second), ScsiStatus::kGood) << "who still may goes on";
+  EXPECT_EQ(disk_->sanitized().size(), 1u);
+}
+
+// Whether its sender lost the right to or not: a reset ends what was sent before it.
+TEST_F(ExpelTest, ASanitizeThatArrivedBeforeAResetElsewhereErasesNothing) {
+  Command erase = Arrived(&first_, {0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0}, {});
+  SharedState shared;
+  shared.resets = 1;
+  shared.last_reset = Asc::kLunReset;
+  ++disk_->access()->now.epoch;
+  disk_->access()->now.state = shared.Encode();
+  EXPECT_EQ(CarryOut(&erase), ScsiStatus::kCheckCondition);
+  EXPECT_EQ(unit_->sanitize().phase, SanitizeState::Phase::kNone);
+  EXPECT_TRUE(disk_->sanitized().empty());
+}
+
+TEST_F(ExpelTest, TheFailureOfASanitizeIsNotLeftByACommandThatArrivedBefore) {
+  using Phase = SanitizeState::Phase;
+  SharedState shared;
+  shared.sanitize = {Phase::kFailed, true, 7};
+  ++disk_->access()->now.epoch;
+  disk_->access()->now.state = shared.Encode();
+  Refresh();
+  const Bytes exit = {0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0};
+  Command first = Arrived(&first_, exit, {});
+  Command second = Arrived(&second_, exit, {});
+  // Just before the change: what is known before is looked at earlier.
+  disk_->access()->interfere = [this] { Allow({"iqn.b"}); };
+  EXPECT_EQ(CarryOut(&first), ScsiStatus::kTaskAborted);
+  EXPECT_EQ(unit_->sanitize().phase, Phase::kFailed);
+  EXPECT_EQ(CarryOut(&second), ScsiStatus::kGood);
+  EXPECT_EQ(unit_->sanitize().phase, Phase::kNone);
+}
+
 // Nor do anyone's tasks end for it, whether that was known before or not.
 TEST_F(ExpelTest, AResetByOneWhoIsNotAllowedEndsNothing) {
   unsigned aborted = 0;

@@ -1,135 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A session without a socket: PDUs in, PDUs out.
-#include "iscsi/session.h"
-
+// What a session does with data, order, task management and the rest.
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/iscsi/support/memory_disk.h"
-#include "tests/support/gtest_status.h"
+#include "tests/iscsi/session_fixture.h"
 
 namespace hydra::iscsi {
 namespace {
-
-using Bytes = std::vector<uint8_t>;
-
-class SessionTest : public testing::Test, public Session::Output {
- protected:
-  static constexpr uint32_t kFirstCommand = 1000;
-
-  SessionTest() {
-    auto disk = std::make_unique<MemoryDisk>(16 << 20, "disk");
-    disk_ = disk.get();
-    UnitOptions options;
-    options.target_name = "iqn.2026-11.io.hydra:disk";
-    unit_ = std::make_shared<LogicalUnit>(std::move(disk), std::move(options));
-    parameters_.initiator = "iqn.a";
-    parameters_.target = "iqn.2026-11.io.hydra:disk";
-    parameters_.command_sn = kFirstCommand;
-    parameters_.stat_sn = 50;
-    parameters_.max_send_data = 4096;
-    parameters_.max_burst = 16384;
-    parameters_.first_burst = 8192;
-    parameters_.max_outstanding_r2t = 2;
-    parameters_.initial_r2t = false;
-  }
-  ~SessionTest() override {
-    disk_->Release();
-    if (session_) session_->Closed();
-  }
-
-  void Open() {
-    Session::Environment environment;
-    environment.unit = parameters_.discovery ? nullptr : unit_;
-    environment.memory = std::make_shared<BufferPool>(64 << 20);
-    environment.list_targets = [this](const std::string& one) {
-      asked_for_ = one;
-      return targets_;
-    };
-    session_ = Session::Create(parameters_, std::move(environment), this, 0);
-  }
-
-  void Send(OutPdu pdu) override { sent_.push_back(std::move(pdu)); }
-  void Close(const std::string& why) override { closed_ = why; }
-
-  // As a reader would, data and all.
-  Status Give(Header header, const Bytes& data = {}, bool intact = true) {
-    header.set_data_bytes(static_cast<uint32_t>(data.size()));
-    HYDRA_ASSIGN_OR_RETURN(const std::span<uint8_t> place, session_->Begin(header, {}));
-    if (!place.empty()) std::copy(data.begin(), data.end(), place.begin());
-    return session_->End(intact);
-  }
-
-  Header CommandHeader(uint32_t tag, const Bytes& cdb, uint8_t flags, uint32_t expected) {
-    Header header(Opcode::kScsiCommand, flags);
-    header.set_task_tag(tag);
-    header.SetField32(20, expected);
-    header.SetField32(24, next_sn_++);
-    std::copy(cdb.begin(), cdb.end(), &header.bytes[32]);
-    return header;
-  }
-  Header Read(uint32_t tag, uint32_t lba, uint16_t blocks) {
-    return CommandHeader(tag, Cdb(0x28, lba, blocks), 0xc1, blocks * 512u);
-  }
-  // F: everything that comes unasked is in this PDU.
-  Header Write(uint32_t tag, uint32_t lba, uint16_t blocks, bool final = true) {
-    return CommandHeader(tag, Cdb(0x2a, lba, blocks), final ? 0xa1 : 0x21, blocks * 512u);
-  }
-  Header DataOut(uint32_t tag, uint32_t transfer, uint32_t sn, uint32_t offset, bool final) {
-    Header header(Opcode::kDataOut, final ? 0x80 : 0);
-    header.set_task_tag(tag);
-    header.set_transfer_tag(transfer);
-    header.SetField32(36, sn);
-    header.SetField32(40, offset);
-    return header;
-  }
-  Header TaskRequest(uint8_t function, uint32_t tag = 0, uint32_t sn = 0) {
-    Header header(Opcode::kTaskRequest, static_cast<uint8_t>(0x80 | function));
-    header.bytes[0] |= 0x40;
-    header.set_task_tag(0x7000);
-    header.SetField32(20, tag);
-    header.SetField32(24, next_sn_);
-    header.SetField32(32, sn);
-    return header;
-  }
-  static Bytes Cdb(uint8_t opcode, uint32_t lba, uint16_t count) {
-    Bytes cdb(10);
-    cdb[0] = opcode;
-    Put32(&cdb[2], lba);
-    Put16(&cdb[7], count);
-    return cdb;
-  }
-
-  OutPdu Next() {
-    EXPECT_FALSE(sent_.empty()) << "nothing was sent";
-    if (sent_.empty()) return {};
-    OutPdu pdu = std::move(sent_.front());
-    sent_.pop_front();
-    return pdu;
-  }
-  void ExpectStatus(uint32_t tag, ScsiStatus status) {
-    const OutPdu pdu = Next();
-    EXPECT_EQ(pdu.header.opcode(), Opcode::kScsiResponse);
-    EXPECT_EQ(pdu.header.task_tag(), tag);
-    EXPECT_EQ(pdu.header.bytes[3], static_cast<uint8_t>(status));
-  }
-
-  SessionParameters parameters_;
-  MemoryDisk* disk_ = nullptr;
-  std::shared_ptr<LogicalUnit> unit_;
-  std::shared_ptr<Session> session_;
-  std::deque<OutPdu> sent_;
-  std::string closed_;
-  std::string targets_;
-  std::string asked_for_;
-  uint32_t next_sn_ = kFirstCommand;
-};
 
 // --- Data ---------------------------------------------------------------------------------------
 
@@ -613,6 +495,66 @@ TEST_F(SessionTest, WithoutMemoryACommandIsPutOff) {
            pdu.header.bytes[3] == static_cast<uint8_t>(ScsiStatus::kTaskSetFull);
   });
   EXPECT_NE(full, sent_.end());
+}
+
+// --- Commands of many steps ---------------------------------------------------------------------
+
+TEST_F(SessionTest, ALongVerifyEndsWithItsAbort) {
+  Open();
+  disk_->Hold();
+  ASSERT_OK(Give(CommandHeader(1, Cdb(0x2f, 0, 16384), 0x81, 0)));  // 8 steps
+  disk_->ReleaseOne();
+  ASSERT_EQ(disk_->held(), 1u) << "the second";
+  ASSERT_OK(Give(TaskRequest(1, 1, kFirstCommand)));
+  EXPECT_TRUE(sent_.empty());
+  disk_->ReleaseOne();
+  EXPECT_EQ(disk_->held(), 0u);
+  const OutPdu answer = Next();
+  EXPECT_EQ(answer.header.opcode(), Opcode::kTaskResponse);
+  EXPECT_EQ(answer.header.bytes[2], 0);
+  EXPECT_TRUE(sent_.empty());
+}
+
+TEST_F(SessionTest, ALongVerifyEndsWithItsSession) {
+  Open();
+  disk_->Hold();
+  ASSERT_OK(Give(CommandHeader(1, Cdb(0x2f, 0, 16384), 0x81, 0)));
+  bool drained = false;
+  session_->OnDrained([&] { drained = true; });
+  session_->Closed();
+  EXPECT_FALSE(drained);
+  disk_->ReleaseOne();
+  EXPECT_TRUE(drained);
+}
+
+// It was asked whether it still waits for the copy: nothing was under way then.
+TEST_F(SessionTest, AnAbortOfACopyBetweenTwoStepsIsComplete) {
+  parameters_.max_send_data = parameters_.max_burst = 1 << 20;
+  Open();
+  Header inquiry = CommandHeader(1, {0x12, 0x01, 0x83, 0x0f, 0xff, 0}, 0xc1, 4095);
+  ASSERT_OK(Give(inquiry));
+  const std::string page = Next().text;
+  ASSERT_GT(page.size(), 8u);
+  Bytes list(16 + 32 + 28);
+  Put16(&list[2], 32);
+  Put32(&list[8], 28);
+  list[16] = 0xe4;
+  std::copy_n(page.begin() + 4, 4u + static_cast<uint8_t>(page[7]), &list[20]);
+  list[48] = 0x02;
+  Put16(&list[50], 24);
+  Put16(&list[58], 100);
+  Put64(&list[68], 50);
+  Bytes cdb(16);
+  cdb[0] = 0x83;
+  Put32(&cdb[10], static_cast<uint32_t>(list.size()));
+  Header copy = CommandHeader(2, cdb, 0xa1, static_cast<uint32_t>(list.size()));
+  ASSERT_OK(Give(copy, list));
+  ASSERT_EQ(Next().header.opcode(), Opcode::kNopIn);
+  ASSERT_OK(Give(TaskRequest(1, 2, next_sn_ - 1)));
+  const OutPdu answer = Next();
+  EXPECT_EQ(answer.header.opcode(), Opcode::kTaskResponse);
+  EXPECT_EQ(answer.header.bytes[2], 0);
+  EXPECT_TRUE(sent_.empty());
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ class MemoryDirectory : public TargetDirectory {
   }
 
   std::vector<std::string> Names() override {
+    ++listed;
     std::vector<std::string> names;
     for (const auto& [name, unit] : units_) names.push_back(name);
     return names;
@@ -47,6 +48,7 @@ class MemoryDirectory : public TargetDirectory {
   }
 
   std::vector<PortalAddress> portals;
+  size_t listed = 0;  // how often
   ChapAccounts chap;
   std::string forbidden;
 
