@@ -190,6 +190,9 @@ Result<MapRow> BlockMap::Newest(GroupId group, Lba lba) const {
   if (found == nullptr && frozen_) found = FindIn(*frozen_, block, extent, &scratch);
   if (found != nullptr) return *found;
   HYDRA_ASSIGN_OR_RETURN(MapRow row, GetStored(group, lba));
+  // A checkpoint was cut between its rows and its presence, and rot keeps replay from writing both
+  // again. Nobody can read such a row.
+  if (row.kind == BlockKind::kData && !groups_.at(group).extents.IsData(lba)) row = MapRow{};
   HYDRA_ASSIGN_OR_RETURN(const Version zeroed, ZeroedAt(group, extent.number));
   if (zeroed > row.version) row = MapRow{zeroed, {}, BlockKind::kZero, false};
   return row;

@@ -99,7 +99,7 @@ class BlockMap {
   // Find and GetStored together.
   Result<MapRow> Lookup(GroupId group, Lba lba) const;
   // The newest change of a block, of any kind, as far as it is known: version 0 if it never was
-  // written or its deletion was swept. May ask LevelDB.
+  // written or its deletion was swept. Data only where Find says so. May ask LevelDB.
   Result<MapRow> Newest(GroupId group, Lba lba) const;
   // When the whole extent was zeroed last; 0: never, or swept. May ask LevelDB.
   Result<Version> ZeroedAt(GroupId group, Extent extent) const;

@@ -44,7 +44,7 @@ struct LiveEntry {
   Entry entry;
   bool understood = true;
   bool faulty = false;    // accepted, its record unreadable
-  bool doubtful = false;  // a gap follows: a higher ballot may have replaced it there
+  bool doubtful = false;  // something that is lost may have replaced it: another ballot, an install
   bool moving = false;    // vacuum has queued a copy
   bool durable = false;
   Placement placement;  // valid when durable
@@ -283,11 +283,11 @@ class EngineImpl final : public Engine, private BatchSink {
   Status LoadGroup(GroupId group, const GroupMeta& meta);
   void LoadOpenEntry(Group* group, const OpenEntry& open);
   Status ReplayRecord(const ScannedBatch& batch, size_t index);
-  Status ReplayAccept(const RecordView& view, const Placement& placement);
+  Status ReplayAccept(const RecordView& view, const Placement& placement, uint32_t lane);
   Status ReplayGroup(const GroupRecord& record);
   Status ReplayStable(GroupId group, Instance stable);
   void EnsureBallast();
-  void ReleaseBallast();
+  bool ReleaseBallast();  // true: there is more room now
 
   // engine_log.cc
   Result<Group*> Usable(GroupId group);
@@ -350,6 +350,8 @@ class EngineImpl final : public Engine, private BatchSink {
   void FinishAccounting(AccountingJob* job);
   void FreeCondemned();
   void TrimLogs(SegmentNumber segment);
+  // What a checkpoint of so many rows may take of the disk.
+  static uint64_t CheckpointBytes(uint64_t rows);
   bool CheckpointFits();
 
   // engine_vacuum.cc
@@ -357,6 +359,7 @@ class EngineImpl final : public Engine, private BatchSink {
   bool IsFreeable(SegmentNumber number, const Segment& segment) const;
   size_t FreeableSegments() const;
   std::unique_ptr<Job> NextVacuumJob();
+  Status ListVictim();
   void FinishVacuumScan(VacuumScanJob* job);
   void FinishVacuumRead(VacuumReadJob* job);
   void QueueRelocations();

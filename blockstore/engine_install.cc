@@ -490,6 +490,11 @@ Status EngineImpl::ReplayInstall(const RecordView& view, const Placement& placem
                       record.group, record.instance);
       group->install.dirty = true;
       VoidInstall(&group->install);
+      // It made them superfluous, chosen or not; what is said to be applied from now on is what it
+      // brought.
+      for (auto& [instance, entry] : group->live) {
+        if (instance <= record.instance) entry->doubtful = true;
+      }
       return Status::Ok();
     }
   }

@@ -94,6 +94,10 @@ std::unique_ptr<Job> EngineImpl::NextJob() {
   draining_ = false;
   if (WantsCheckpoint()) {
     if (auto job = BeginCheckpoint(false)) return job;
+    // Only wiped files are given back: nobody could wipe them afterwards.
+    if (checkpoint_refused_ && volume_->HasSurplusSpare()) {
+      if (auto job = volume_->NextWipeJob()) return job;
+    }
   }
   const bool cleaning = vacuum_.victim != 0;
   if (auto job = NextVacuumJob()) return job;
@@ -153,10 +157,14 @@ bool EngineImpl::WantsCheckpoint() const {
          (freeable > 0 && (emptied || volume_->spares() <= options_.reserve_segments));
 }
 
+uint64_t EngineImpl::CheckpointBytes(uint64_t rows) {
+  return rows * kBytesPerRow + kCheckpointMargin;
+}
+
 bool EngineImpl::CheckpointFits() {
   auto fits = [this] {
     auto free = options_.fs->FreeBytes(options_.dir);
-    return free.ok() && *free >= map_->rows() * kBytesPerRow + kCheckpointMargin;
+    return free.ok() && *free >= CheckpointBytes(map_->rows());
   };
   if (fits()) {
     if (ballast_released_) EnsureBallast();
@@ -164,7 +172,16 @@ bool EngineImpl::CheckpointFits() {
     return true;
   }
   ReleaseBallast();
-  if (fits()) return true;
+  // Then segments give way: cleaning makes do with fewer, and LevelDB cannot.
+  while (!fits()) {
+    auto given = volume_->GiveBackSpare();
+    if (!given.ok()) (void)Poison(given.status());
+    if (!given.ok() || !*given) break;
+  }
+  if (fits()) {
+    checkpoint_refused_ = false;
+    return poisoned_.ok();
+  }
   // It is tried again all the time.
   if (!std::exchange(checkpoint_refused_, true)) {
     HYDRA_LOG_WARN("no room for a checkpoint: free some space on this disk");

@@ -159,7 +159,12 @@ Status EngineImpl::Recover() {
         "{}/{} is missing: the block map is lost, and with it this replica. Replace this node",
         options_.dir, kMapName));
   }
-  HYDRA_ASSIGN_OR_RETURN(store_, MapStore::Open(MapOptions(options_, false)));
+  auto map = MapStore::Open(MapOptions(options_, false));
+  if (map.status().code() == Code::kNoSpace && ReleaseBallast()) {
+    map = MapStore::Open(MapOptions(options_, false));
+  }
+  HYDRA_RETURN_IF_ERROR(map.status());
+  store_ = std::move(map).value();
   PhysicalVolume::Options volume;
   volume.fs = options_.fs;
   volume.dir = options_.dir + "/" + kSegmentsName;
@@ -171,7 +176,12 @@ Status EngineImpl::Recover() {
   volume.queue_bytes = options_.queue_bytes;
   volume.queue_records = options_.queue_records;
   volume.seal_after = options_.seal_after;
-  volume.keep_free_bytes = options_.ballast_bytes == 0 ? 0 : options_.ballast_bytes + kMapHeadroom;
+  if (options_.ballast_bytes != 0) {
+    // Segments never give way while they are full, so they leave what a checkpoint of a full
+    // overlay needs.
+    volume.keep_free_bytes =
+        std::max(options_.ballast_bytes + kMapHeadroom, CheckpointBytes(2 * options_.overlay_rows));
+  }
   HYDRA_ASSIGN_OR_RETURN(volume_, PhysicalVolume::Open(volume));
   volume_->SetSealNote([this] { return SealNote(); });
   map_ = std::make_unique<BlockMap>(store_.get(), volume_.get(), options_.map_cached_rows);
@@ -349,7 +359,7 @@ Status EngineImpl::ReplayRecord(const ScannedBatch& batch, size_t index) {
   const Placement placement{batch.header.segment, batch.header.page, view.offset,
                             batch.PayloadPage(index)};
   switch (static_cast<RecordType>(view.type)) {
-    case RecordType::kAccept: return ReplayAccept(view, placement);
+    case RecordType::kAccept: return ReplayAccept(view, placement, batch.header.lane);
     case RecordType::kHardState: {
       HYDRA_ASSIGN_OR_RETURN(HardStateRecord record, DecodeHardState(view));
       if (Group* group = FindGroup(record.group)) {
@@ -392,7 +402,7 @@ Status EngineImpl::ReplayRecord(const ScannedBatch& batch, size_t index) {
       view.type));
 }
 
-Status EngineImpl::ReplayAccept(const RecordView& view, const Placement& placement) {
+Status EngineImpl::ReplayAccept(const RecordView& view, const Placement& placement, uint32_t lane) {
   HYDRA_ASSIGN_OR_RETURN(AcceptRecord record, DecodeAccept(view));
   Group* group = FindGroup(record.group);
   if (group == nullptr) return Status::Ok();  // dropped since
@@ -411,6 +421,12 @@ Status EngineImpl::ReplayAccept(const RecordView& view, const Placement& placeme
     return Status::Ok();
   }
   auto entry = std::make_shared<LiveEntry>();
+  if (lane == kRelocationLane) {
+    // What vacuum moved was accepted before, so the copy takes no doubt away; and behind a gap,
+    // nobody knows what was accepted in it since.
+    const bool here = existing != group->live.end() && existing->second->ballot == record.ballot;
+    entry->doubtful = here ? existing->second->doubtful : report_.gaps > 0;
+  }
   entry->instance = record.instance;
   entry->ballot = record.ballot;
   entry->entry = std::move(record.entry);
@@ -459,20 +475,21 @@ void EngineImpl::EnsureBallast() {
   if (options_.ballast_bytes == 0) return;
   const std::string path = options_.dir + "/" + kBallastName;
   auto free = options_.fs->FreeBytes(options_.dir);
-  const bool exists = options_.fs->Exists(path);
-  if (!free.ok() || *free < 4 * options_.ballast_bytes || (exists && !ballast_released_)) return;
+  if (!free.ok() || *free < 4 * options_.ballast_bytes) return;
   auto file = options_.fs->Open(path, {.create = true});
+  // One that is whole already stays as it is; a crash may have left a part.
   const Status made = file.ok() ? (*file)->Allocate(options_.ballast_bytes) : file.status();
   ballast_released_ = !made.ok();
   if (!made.ok()) HYDRA_LOG_WARN("no ballast file: {}", made.ToString());
 }
 
-void EngineImpl::ReleaseBallast() {
+bool EngineImpl::ReleaseBallast() {
   const std::string path = options_.dir + "/" + kBallastName;
-  if (ballast_released_ || options_.ballast_bytes == 0 || !options_.fs->Exists(path)) return;
+  if (ballast_released_ || options_.ballast_bytes == 0 || !options_.fs->Exists(path)) return false;
   ballast_released_ = true;
   HYDRA_LOG_WARN("the disk is nearly full: releasing the ballast so that checkpoints go on");
-  options_.fs->Unlink(path).IgnoreError();  // if it fails, the checkpoint waits for space instead
+  // If it fails, whoever needs the space is refused it.
+  return options_.fs->Unlink(path).ok();
 }
 
 // --- Closing ----------------------------------------------------------------------------------

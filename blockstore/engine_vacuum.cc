@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cleaning: choosing a victim and driving its relocation (blockstore/vacuum.h).
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
 #include "base/check.h"
 #include "base/logging.h"
 #include "base/sabotage.h"
@@ -119,8 +123,42 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
     v.job_running = true;
     return std::make_unique<VacuumReadJob>(map_.get(), volume_->table(), std::move(window));
   }
-  if (v.outstanding == 0) EndVacuum();
+  if (v.outstanding > 0) return nullptr;
+  if (!v.listed && v.failed.ok() && segment.live_pages > 0) {
+    v.listed = true;
+    v.failed = ListVictim();
+    if (v.failed.ok()) return NextVacuumJob();
+  }
+  EndVacuum();
   return nullptr;
+}
+
+// The blocks in the victim that the scan did not find, from the map: the header that told of them
+// is rotten. (What it found and is still there is rotten itself, and reported.)
+Status EngineImpl::ListVictim() {
+  VacuumState& v = vacuum_;
+  std::unordered_set<uint32_t> found;
+  for (const Candidate& candidate : v.candidates) found.insert(candidate.reference.page);
+  v.candidates.clear();
+  v.next = 0;
+  for (const auto& [id, group] : groups_) {
+    const ExtentTable& extents = map_->extents(id);
+    std::vector<Lba> blocks;
+    extents.ForEachData(0, std::numeric_limits<Lba>::max(), [&](Lba lba) {
+      if (extents.SegmentOf(lba) == v.victim) blocks.push_back(lba);
+    });
+    for (const Lba lba : blocks) {
+      HYDRA_ASSIGN_OR_RETURN(const MapRow row, map_->Lookup(id, lba));
+      if (row.kind != BlockKind::kData || row.reference.segment != v.victim) continue;
+      if (found.contains(row.reference.page)) continue;
+      v.candidates.push_back({id, lba, row.version, row.reference, group.block_pages, false});
+    }
+  }
+  // Windows are read in the order of pages.
+  std::sort(v.candidates.begin(), v.candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.reference.page < b.reference.page;
+  });
+  return Status::Ok();
 }
 
 void EngineImpl::FinishVacuumScan(VacuumScanJob* job) {

@@ -183,6 +183,10 @@ class PhysicalVolume {
   // Makes a piece of one more spare, or null if there are enough, no room, or it is not time yet.
   std::unique_ptr<Job> NextSpareJob();
   Status FinishSpareJob(Job* job);
+  // Whether there are more spares than the reserve: cleaning gets along with that.
+  bool HasSurplusSpare() const { return spares_.size() > options_.reserve_segments; }
+  // Removes a surplus spare that is clean, if there is one. True: the file system has its space.
+  Result<bool> GiveBackSpare();
 
   const Counters& counters() const { return counters_; }
   uint64_t queued_bytes() const { return queue_.bytes(); }

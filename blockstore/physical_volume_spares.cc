@@ -135,4 +135,18 @@ Status PhysicalVolume::FinishSpareJob(Job* job) {
   return Status::Ok();
 }
 
+Result<bool> PhysicalVolume::GiveBackSpare() {
+  const auto clean =
+      std::find_if(spares_.begin(), spares_.end(), [](const Spare& spare) { return spare.clean; });
+  if (!HasSurplusSpare() || clean == spares_.end()) return false;
+  HYDRA_LOG_WARN("the disk is nearly full: removing a spare segment, for the block map");
+  const std::string path = std::move(clean->path);
+  spares_.erase(clean);  // closed before its space is counted
+  disk_full_ = true;     // so that segments are cleaned, rather than more made
+  HYDRA_RETURN_IF_ERROR(options_.fs->Unlink(path));
+  // Some file systems free the space only with this.
+  HYDRA_RETURN_IF_ERROR(options_.fs->SyncDirectory(options_.dir));
+  return true;
+}
+
 }  // namespace hydra

@@ -87,6 +87,7 @@ struct VacuumState {
   std::vector<VacuumReadJob::Copy> copies;  // read, waiting for room in the queue
   size_t outstanding = 0;                   // records queued, not yet durable
   Status failed;                            // the map could not be read
+  bool listed = false;                      // `candidates` are what the scan did not find
 };
 
 // Windows of the victim: large sequential reads, of which the live part becomes one batch.

@@ -431,5 +431,73 @@ TEST(FullDisk, AtEveryLevelLosesNothing) {
   }
 }
 
+// With no limit of its own, a store whose segments may take all of a small disk.
+Store::Options GreedyOptions() {
+  Store::Options options;
+  options.disk.capacity = 40u << 20;
+  options.engine.overlay_rows = 2000;
+  options.engine.ballast_bytes = 1u << 20;
+  return options;
+}
+
+const std::string kBallastPath = std::string(kStoreDirectory) + "/BALLAST";
+
+// Segments fill the disk; then the map grows, by deletions that take no payload. Spares give way.
+TEST(FullDisk, SegmentsGiveRoomBackToAMapThatGrows) {
+  constexpr uint64_t kWritten = 30;  // blocks in an entry
+  constexpr uint64_t kUnmapped = 250;
+  constexpr int kEntries = 160;
+  constexpr uint64_t kLeft = 8u << 20;  // with the ballast: a little more than a checkpoint needs
+  Store store(GreedyOptions());
+  store.MustStart();
+  uint64_t space = 0;
+  for (int still = 0; still < 20; ++still) {
+    ASSERT_OK(store.Write(1, 0, kWritten));
+    ASSERT_OK(store.Settle());
+    if (store->Stats().space_bytes != space) still = 0;
+    space = store->Stats().space_bytes;
+  }
+  store.disk().SetCapacity(store.disk().used_bytes() + kLeft);  // others fill the disk, too
+  for (int i = 0; i < kEntries; ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_OK(store.Unmap(1, 1000 + static_cast<Lba>(i) * kUnmapped, kUnmapped));
+    ASSERT_OK(store.Settle());
+  }
+  EXPECT_LT(store->Stats().space_bytes, space) << "nothing was tested";
+  ASSERT_OK(store.Write(1, 0, kWritten));
+  ASSERT_OK(store.Settle());
+  EXPECT_EQ(store.VerifyAll(), "");
+  store.Crash();
+  ASSERT_OK(store.Open());
+  EXPECT_EQ(store.VerifyAll(), "");
+  EXPECT_EQ(store.Problems(), "");
+}
+
+TEST(FullDisk, TheBallastLetsTheMapBeOpened) {
+  Store store(GreedyOptions());
+  store.MustStart();
+  ASSERT_OK(store.Write(1, 0, 4));
+  ASSERT_OK(store.Settle());
+  ASSERT_TRUE(store.disk().Exists(kBallastPath));
+  store.Crash();
+  store.disk().SetCapacity(store.disk().used_bytes());
+  ASSERT_OK(store.Open());
+  EXPECT_FALSE(store.disk().Exists(kBallastPath));
+  EXPECT_EQ(store.VerifyAll(), "");
+  EXPECT_EQ(store.Problems(), "");
+}
+
+TEST(FullDisk, ABallastThatWasCutShortIsMadeWhole) {
+  Store store(GreedyOptions());
+  store.MustStart();
+  store.Crash();
+  const uint64_t used = store.disk().used_bytes();
+  ASSERT_OK(store.disk().Unlink(kBallastPath));
+  store.WriteFile(kBallastPath, "a part");
+  ASSERT_LT(store.disk().used_bytes(), used);
+  ASSERT_OK(store.Open());
+  EXPECT_GE(store.disk().used_bytes(), used);
+}
+
 }  // namespace
 }  // namespace hydra::test

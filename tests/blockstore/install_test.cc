@@ -528,6 +528,27 @@ TEST_F(InstallTest, ARottenStateIsNeverTakenForAFinish) {
   EXPECT_EQ(Info().applied, 0u);
 }
 
+// An entry that was accepted here and never chosen is replaced by what the install brings. If its
+// finish is lost, a later record's word of what is applied must not bring that entry back.
+TEST_F(InstallTest, ARottenFinishLeavesNoEntryThatWasNotChosen) {
+  AtSource({WriteOp(0, 6)});
+  const GroupModel& group = target_.model().group(1);
+  ASSERT_OK(
+      target_.Accept(1, 1, kFirstBallot, target_.model().NewProposal(group, {WriteOp(0, 1)})));
+  ASSERT_OK(target_.Flush());
+  ASSERT_OK(Driver().Run());
+  const FoundBatch finish = LastBatch(&target_);
+  ASSERT_EQ(finish.header.payload_pages, 1u);
+  ASSERT_OK(
+      target_.Accept(1, 2, kFirstBallot, target_.model().NewProposal(group, {WriteOp(9, 1)})));
+  ASSERT_OK(target_.Flush());
+  target_.Crash();
+  target_.disk().FlipBit(finish.path, finish.payload_offset() + 5, 1);
+  ASSERT_OK(target_.OpenUnchecked());
+  EXPECT_TRUE(Info().install.restart);
+  EXPECT_EQ(Info().applied, 0u) << "applied a value that was not chosen";
+}
+
 TEST_F(InstallTest, ARecordIsReadThoughItsPayloadIsRotten) {
   AtSource({WriteOp(3, 2), UnmapOp(9, 1)});
   const FoundBatch batch = [&] {
