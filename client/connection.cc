@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <optional>
 
 #include <boost/asio/defer.hpp>
 #include <boost/asio/post.hpp>
@@ -24,6 +25,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
+using std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 64u << 10;
 // ... where large payload is expected, so that little of it is read into the wrong place.
@@ -55,12 +57,16 @@ class SocketConnection final : public Connection,
   void Pause() override { paused_ = true; }
   void Resume() override;
   void Close() override;
+  void Abort() override;
   void Flush() override {
     flush_scheduled_ = false;
     WriteOut();
   }
   bool open() const override { return socket_.is_open() && !closing_; }
   size_t queued_bytes() const override { return queued_bytes_; }
+  steady_clock::duration blocked() const override {
+    return blocked_since_ ? steady_clock::now() - *blocked_since_ : steady_clock::duration{};
+  }
   const std::string& peer() const override { return peer_; }
   uint64_t copied_bytes() const override { return copied_bytes_; }
 
@@ -112,6 +118,7 @@ class SocketConnection final : public Connection,
   size_t queued_bytes_ = 0;
   bool flush_scheduled_ = false;
   bool writing_ = false;  // a wait is out
+  std::optional<steady_clock::time_point> blocked_since_;
 };
 
 }  // namespace
@@ -151,6 +158,7 @@ void SocketConnection::Fail(const Status& why) {
   socket_.close(ignored);
   out_.clear();
   queued_bytes_ = 0;
+  blocked_since_.reset();
   const Handlers handlers = std::move(handlers_);
   handlers_ = {};
   if (handlers.closed && !closing_) handlers.closed(why);
@@ -169,6 +177,11 @@ void SocketConnection::Close() {
   auto timer = std::make_shared<asio::steady_timer>(socket_.get_executor(), kCloseWait);
   timer->async_wait(
       [self = shared_from_this(), timer](const ErrorCode&) { self->Fail(Status::Ok()); });
+}
+
+void SocketConnection::Abort() {
+  closing_ = true;
+  Fail(Status::Ok());
 }
 
 // --- Reading ------------------------------------------------------------------------------------
@@ -354,9 +367,13 @@ void SocketConnection::WriteOut() {
     const ssize_t wrote = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL);
     if (wrote < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN) return WaitWritable();
+      if (errno == EAGAIN) {
+        if (!blocked_since_) blocked_since_ = steady_clock::now();
+        return WaitWritable();
+      }
       return Fail(Status::Unavailable(std::strerror(errno)));
     }
+    blocked_since_.reset();
     out_offset_ += static_cast<size_t>(wrote);
     queued_bytes_ -= static_cast<size_t>(wrote);
     while (!out_.empty() && out_offset_ >= out_.front().size()) {

@@ -4,6 +4,7 @@
 // Everything happens on the thread that runs its io_context.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -63,11 +64,17 @@ class Connection {
   // Writes what is queued (for a moment at most), then closes. Handlers are forgotten at once.
   virtual void Close() = 0;
 
+  // Closes at once: what is queued is not written, and its memory is let go.
+  virtual void Abort() { Close(); }
+
   // Writes what waits; for the outbox.
   virtual void Flush() = 0;
 
   virtual bool open() const = 0;
   virtual size_t queued_bytes() const = 0;
+  // For how long the other side has taken nothing of what is queued; zero: nothing keeps it there,
+  // as always within a process.
+  virtual std::chrono::steady_clock::duration blocked() const { return {}; }
   virtual const std::string& peer() const = 0;  // address, for logs
   virtual uint64_t copied_bytes() const = 0;    // payload that was not received in place
 

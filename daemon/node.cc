@@ -24,6 +24,9 @@ namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kTick(10);
 constexpr Nanos kStopPatience = 3 * kSecond;
+// To each peer: one that hangs must not keep more than a small part of the memory that clients'
+// requests are read into (Server::Options). The protocol repeats what does not fit.
+constexpr size_t kPeerQueueBytes = 32u << 20;
 // Clients that wait for one answer before they ask again are back within this; between others there
 // is time to sleep.
 constexpr Nanos kJustNow = 1 * kMillisecond;
@@ -217,7 +220,7 @@ Status Node::Impl::Start() {
                             [this] { Wake(); }},
       faults_.get());
   links_ = std::make_unique<PeerLinks>(
-      node_->io_.get(), self, size_t{128} << 20,
+      node_->io_.get(), self, kPeerQueueBytes,
       PeerLinks::Handlers{[this](uint32_t incarnation) { LetIn(incarnation); },
                           [this](NodeId peer) { core_->ConnectionLost(peer); }},
       &outbox_, faults_.get());
@@ -310,6 +313,8 @@ void Node::Impl::Tick() {
     core_->Tick(now);
     if (now >= tended_ + 250 * kMillisecond) {
       tended_ = now;
+      links_->Tend();
+      server_->Tend();
       TendCatalogue();
       TendMembers();
       TendMasterships();

@@ -2,6 +2,7 @@
 //
 // The catalogue at work: which groups this node has, who should lead them, who may call.
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -100,11 +101,11 @@ void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
 // what this node acted on before it started: an older one lists replicas that were dropped since,
 // and lacks those of volumes that were made.
 void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
-  const Nanos now = clock_.Now();
   served_.clear();
   preferred_.clear();
   wanted_members_.clear();
   rows_pending_.clear();
+  missing_.clear();
   for (const rpc::CatalogueVolume& volume : catalogue.volumes()) {
     const bool shrinking = volume.state() == rpc::CatalogueVolume::SHRINKING;
     const uint64_t kept = shrinking ? volume.shrink_to() : volume.bytes();
@@ -127,13 +128,36 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
     wanted.insert(group.id());
     wanted_members_[group.id()] = WantedMembers(group);
     if (incarnation != 0) preferred_[group.id()] = group.preferred_master();
-    if (core_->shard(group.id()) != nullptr || incarnation == 0) continue;
-    if (!keeper_->confirmed()) continue;
+    if (core_->shard(group.id()) == nullptr && incarnation != 0) {
+      missing_[group.id()].incarnation = incarnation;
+    }
+  }
+  MakeReplicas(catalogue);
+  if (!ended_.ok()) return;
+  DropReplicas(wanted, catalogue);
+  Wake();
+}
+
+// Those that are missing. What the store refuses for now is tried again by TendMembers.
+void Node::Impl::MakeReplicas(const rpc::Catalogue& catalogue) {
+  if (missing_.empty() || !keeper_->confirmed()) return;
+  const Nanos now = clock_.Now();
+  for (const rpc::CatalogueGroup& group : catalogue.groups()) {
+    const auto missing = missing_.find(group.id());
+    if (missing == missing_.end()) continue;
     // A later one learns who the members are.
-    const bool first = incarnation == 1;
+    const bool first = missing->second.incarnation == 1;
     const Status created =
-        core_->CreateGroup(group.id(), served_[group.id()].block_pages, incarnation,
+        core_->CreateGroup(group.id(), served_[group.id()].block_pages, missing->second.incarnation,
                            first ? FirstMembers(group) : std::vector<paxos::Member>(), now);
+    if (IsForNow(created)) {
+      if (!std::exchange(missing->second.refused, true)) {
+        HYDRA_LOG_WARN("group {}: its replica here cannot be made yet: {}", group.id(),
+                       created.ToString());
+      }
+      continue;
+    }
+    missing_.erase(missing);
     if (created.code() == Code::kFailedPrecondition) {
       // It has promised and accepted what it would know nothing of. A newer catalogue will say.
       HYDRA_LOG_WARN("group {}: {}", group.id(), created.message());
@@ -143,9 +167,8 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
     if (first && group.preferred_master() == options_.node) {
       core_->shard(group.id())->TouchReplica().Campaign(now);
     }
+    Wake();
   }
-  DropReplicas(wanted, catalogue);
-  Wake();
 }
 
 // The master of group 0 writes the first catalogue, and what nodes say of themselves.

@@ -25,6 +25,11 @@
 
 namespace hydra {
 
+// Whether the store may take later what it refuses now, because it is full or busy.
+inline bool IsForNow(const Status& status) {
+  return status.code() == Code::kBusy || status.code() == Code::kNoSpace;
+}
+
 // node.cc: life; node_serve.cc: what clients ask; node_admin.cc: the catalogue and administration;
 // node_members.cc: the members of groups; node_purge.cc: sanitizing; node_scrub.cc: the search for
 // rot.
@@ -95,6 +100,7 @@ class Node::Impl {
   Result<rpc::Ready> Admit(const rpc::Hello& hello);
   void OnCatalogue(const rpc::Catalogue& catalogue);
   void Reconcile(const rpc::Catalogue& catalogue);
+  void MakeReplicas(const rpc::Catalogue& catalogue);
   void TendCatalogue();
   void TendMasterships();
   void Change(const Server::ClientPtr& client, const Frame& frame, CatalogueKeeper::Change change);
@@ -181,6 +187,12 @@ class Node::Impl {
   uint64_t told_version_ = 0;
   std::map<GroupId, NodeId> preferred_;
   uint64_t acted_on_ = 0;  // version of the catalogue
+  uint32_t let_in_ = 0;    // as which incarnation
+  struct Missing {
+    uint32_t incarnation = 0;
+    bool refused = false;  // by the store, for now, which was logged
+  };
+  std::map<GroupId, Missing> missing_;  // replicas to be made
   std::map<GroupId, std::vector<paxos::Member>> wanted_members_;
   std::set<GroupId> rows_pending_;  // groups of which the catalogue waits for a report
   UnwantedReplicas unwanted_;

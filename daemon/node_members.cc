@@ -41,8 +41,13 @@ bool HasMajority(const paxos::Config& config, const std::set<NodeId>& alive) {
 // member of group 0, and learns everything else there.
 void Node::Impl::LetIn(uint32_t incarnation) {
   if (core_->shard(kSystemGroup) != nullptr) return;
-  HYDRA_LOG_INFO("node {} is let in, as incarnation {}", options_.node, incarnation);
+  const bool news = std::exchange(let_in_, incarnation) != incarnation;
+  if (news) HYDRA_LOG_INFO("node {} is let in, as incarnation {}", options_.node, incarnation);
   const Status created = core_->CreateGroup(kSystemGroup, 1, incarnation, {}, clock_.Now());
+  if (IsForNow(created)) {  // TendMembers tries again
+    if (news) HYDRA_LOG_WARN("no replica of the catalogue can be made yet: {}", created.ToString());
+    return;
+  }
   if (!created.ok()) return EndWith(created.WithContext("make a replica of the catalogue"));
   Wake();
 }
@@ -142,9 +147,14 @@ void Node::Impl::ChangeMembers(const Server::ClientPtr& client, const Frame& fra
 // --- Groups that this node leads ----------------------------------------------------------------
 
 void Node::Impl::TendMembers() {
+  if (let_in_ != 0 && !stopping_) LetIn(let_in_);
   Shard* system = core_->shard(kSystemGroup);
   if (stopping_ || system == nullptr || !keeper_->known()) return;
-  if (keeper_->catalogue().version() > acted_on_) OnCatalogue(keeper_->catalogue());
+  if (keeper_->catalogue().version() > acted_on_) {
+    OnCatalogue(keeper_->catalogue());
+  } else {
+    MakeReplicas(keeper_->catalogue());
+  }
   for (const NodeId node : AliveNodes()) answered_[node] = clock_.Now();
   if (acted_on_ == 0 || !ended_.ok()) return;
   if (system->state().config().FindNode(options_.node) == nullptr) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/peer_links.h"
 
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -21,7 +24,14 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstRetry(50);
 constexpr milliseconds kLongestRetry(2000);
-constexpr milliseconds kHandshakeTime(2000);
+// Of a call, from looking the address up to the end of the handshake: a peer that is switched off
+// does not refuse, and TCP would wait for minutes.
+constexpr milliseconds kCallTime(2000);
+// A peer that takes nothing of what is queued for so long is stopped or cut off. What is queued
+// keeps the memory of clients' requests, which others need.
+constexpr milliseconds kBlockedTime(2000);
+// ... and one that is sent little, and acknowledges none of it, is noticed by TCP.
+constexpr milliseconds kUnacknowledgedTime(3000);
 
 }  // namespace
 
@@ -31,7 +41,9 @@ struct PeerLinks::Link {
   NodeId node = 0;
   std::string address;
   tcp::resolver resolver;
-  asio::steady_timer timer;  // of the handshake, or until the next call
+  std::shared_ptr<tcp::socket> socket;  // while it connects
+  uint64_t call = 0;                    // what comes of an earlier one is not meant any more
+  asio::steady_timer timer;             // of the call, or until the next one
   std::shared_ptr<Connection> connection;
   HandshakeFacts facts;
   bool ready = false;
@@ -58,6 +70,7 @@ void PeerLinks::Close() {
 }
 
 void PeerLinks::SetPeers(const std::map<NodeId, std::string>& addresses) {
+  ErrorCode ignored;
   for (auto it = links_.begin(); it != links_.end();) {
     const auto wanted = addresses.find(it->first);
     if (wanted != addresses.end() && wanted->second == it->second->address) {
@@ -68,6 +81,7 @@ void PeerLinks::SetPeers(const std::map<NodeId, std::string>& addresses) {
     link.gone = true;
     link.timer.cancel();
     link.resolver.cancel();
+    if (link.socket) link.socket->close(ignored);
     if (link.connection) link.connection->Close();
     it = links_.erase(it);
   }
@@ -86,23 +100,36 @@ void PeerLinks::Dial(const std::shared_ptr<Link>& link) {
   const size_t colon = link->address.rfind(':');
   const std::string host = link->address.substr(0, colon);
   const std::string port = colon == std::string::npos ? "" : link->address.substr(colon + 1);
+  const uint64_t call = ++link->call;
+  link->timer.expires_after(kCallTime);
+  link->timer.async_wait([this, link, call](const ErrorCode& error) {
+    if (error || link->gone || link->ready || link->call != call) return;
+    Redial(link, Status::Unavailable(link->connection ? "no answer to the greeting"
+                                                      : "the connection takes too long"));
+  });
   link->resolver.async_resolve(
-      host, port, [this, link](const ErrorCode& error, const tcp::resolver::results_type& found) {
-        if (link->gone) return;
+      host, port,
+      [this, link, call](const ErrorCode& error, const tcp::resolver::results_type& found) {
+        if (link->gone || link->call != call) return;
         if (error) return Redial(link, Status::Unavailable(error.message()));
-        auto socket = std::make_shared<tcp::socket>(*io_);
-        asio::async_connect(*socket, found,
-                            [this, link, socket](const ErrorCode& failed, const tcp::endpoint&) {
-                              if (link->gone) return;
-                              if (failed) {
+        link->socket = std::make_shared<tcp::socket>(*io_);
+        asio::async_connect(*link->socket, found,
+                            [this, link, call, socket = link->socket](const ErrorCode& failed,
+                                                                      const tcp::endpoint&) {
+                              if (link->gone || link->call != call) return;
+                              if (failed)
                                 return Redial(link, Status::Unavailable(failed.message()));
-                              }
+                              link->socket.reset();
                               Greet(link, std::move(*socket));
                             });
       });
 }
 
 void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
+  const unsigned unacknowledged = kUnacknowledgedTime.count();
+  // Where it cannot be set, a peer that vanished is noticed later.
+  (void)setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged,
+                   sizeof(unacknowledged));
   Connection::Options options;
   options.queue_bytes = queue_bytes_;
   options.outbox = outbox_;
@@ -124,12 +151,6 @@ void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {
   link->connection->Start({[this, link](const Frame& frame) { OnFrame(link, frame); },
                            [this, link](const Status& why) { Redial(link, why); }});
   link->connection->Send(FrameType::kHello, 0, hello.SerializeAsString());
-  link->timer.expires_after(kHandshakeTime);
-  link->timer.async_wait([this, link](const ErrorCode& error) {
-    if (!error && !link->ready && !link->gone) {
-      Redial(link, Status::Unavailable("no answer to the greeting"));
-    }
-  });
 }
 
 void PeerLinks::OnFrame(const std::shared_ptr<Link>& link, const Frame& frame) {
@@ -188,7 +209,12 @@ void PeerLinks::Redial(const std::shared_ptr<Link>& link, const Status& why) {
                     why.message());
   }
   link->ready = false;
-  if (link->connection) link->connection->Close();
+  ++link->call;
+  link->resolver.cancel();
+  ErrorCode ignored;
+  if (link->socket) link->socket->close(ignored);
+  link->socket.reset();
+  if (link->connection) link->connection->Abort();
   link->connection.reset();
   const auto wait = link->retry / 2 +
                     milliseconds(rng_.Below(static_cast<uint64_t>(link->retry.count()) / 2 + 1));
@@ -197,6 +223,14 @@ void PeerLinks::Redial(const std::shared_ptr<Link>& link, const Status& why) {
   link->timer.async_wait([this, link](const ErrorCode& error) {
     if (!error && !link->gone) Dial(link);
   });
+}
+
+void PeerLinks::Tend() {
+  for (const auto& [node, link] : links_) {
+    if (link->connection && link->connection->blocked() >= kBlockedTime) {
+      Redial(link, Status::Unavailable("it takes nothing any more"));
+    }
+  }
 }
 
 void PeerLinks::Send(const PeerMessage& message) {

@@ -72,6 +72,8 @@ class PeerLinks {
   const Stats& stats() const { return stats_; }
   // This node is let in, and says so from the next call on.
   void Joined() { self_.joining = false; }
+  // Hangs up on peers that take nothing any more, and calls them again. Now and then.
+  void Tend();
   void Close();
 
  private:

@@ -2,6 +2,7 @@
 #include "daemon/server.h"
 
 #include <chrono>
+#include <utility>
 
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
@@ -20,6 +21,8 @@ using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::seconds kGreetingTime(5);
 constexpr size_t kMaxGreeting = 256;
+// A client that takes no byte of its answers for so long is hung or gone, and they are kept for it.
+constexpr std::chrono::seconds kBlockedTime(30);
 constexpr FrameLimits kGreetingLimits = {.header_bytes = 1024, .payload_bytes = 0};
 
 }  // namespace
@@ -39,6 +42,7 @@ struct Server::Client {
   std::string name;
   size_t requests = 0;  // not answered yet
   size_t bytes = 0;     // their payload, and that of their answers
+  size_t counted = 0;   // in all_bytes_: these, and what waits to be taken
   bool paused = false;
 };
 
@@ -278,9 +282,13 @@ void Server::Expect(const ClientPtr& client, Frame* request, size_t answer_bytes
 }
 
 void Server::Throttle(const ClientPtr& client) {
-  const bool enough =
-      client->requests >= options_.max_requests ||
-      client->bytes + client->connection->queued_bytes() >= options_.max_request_bytes;
+  const size_t bytes = client->bytes + client->connection->queued_bytes();
+  all_bytes_ = all_bytes_ - client->counted + bytes;
+  client->counted = bytes;
+  // Who is paused has something to be answered or to take, and is looked at again then.
+  const size_t most =
+      all_bytes_ < options_.max_all_bytes ? options_.max_request_bytes : options_.share_bytes;
+  const bool enough = client->requests >= options_.max_requests || bytes >= most;
   if (enough == client->paused) return;
   client->paused = enough;
   enough ? client->connection->Pause() : client->connection->Resume();
@@ -310,7 +318,21 @@ void Server::DropPeer(NodeId node) {
   connection->Close();
 }
 
-void Server::Drop(const ClientPtr& client) { clients_.remove(client); }
+void Server::Tend() {
+  for (auto it = clients_.begin(); it != clients_.end();) {
+    const ClientPtr client = *it++;  // Drop takes it out
+    if (client->connection->blocked() < kBlockedTime) continue;
+    HYDRA_LOG_INFO("hanging up on the client at {}: it does not take its answers",
+                   client->connection->peer());
+    client->connection->Abort();
+    Drop(client);
+  }
+}
+
+void Server::Drop(const ClientPtr& client) {
+  all_bytes_ -= std::exchange(client->counted, 0);
+  clients_.remove(client);
+}
 
 void Server::Close(const std::string& why) {
   if (closed_) return;
@@ -320,6 +342,7 @@ void Server::Close(const std::string& why) {
   for (const ClientPtr& client : clients_) Refuse(client->connection, why);
   for (const auto& [node, connection] : peers_) connection->Close();
   clients_.clear();
+  all_bytes_ = 0;
   peers_.clear();
 }
 

@@ -30,6 +30,10 @@ class Server {
     // those of requests, of the answers expected, and of answers that it has not taken yet.
     size_t max_requests = 1024;
     size_t max_request_bytes = 32u << 20;
+    // The same bytes of all clients together. Beyond these each may only have a small share, which
+    // keeps none from going on, whatever the others do.
+    size_t max_all_bytes = 256u << 20;
+    size_t share_bytes = 1u << 20;
     // Memory for payload, apart from each other so that clients cannot keep peers from talking.
     size_t client_pool_bytes = 128u << 20;
     size_t peer_pool_bytes = 256u << 20;
@@ -61,6 +65,8 @@ class Server {
              std::vector<BufferSlice> payload = {});
   // Hangs up on a peer: who it said to be is another now.
   void DropPeer(NodeId node);
+  // Hangs up on clients that do not take their answers. Now and then.
+  void Tend();
   bool HasPeer(NodeId node) const { return peers_.contains(node); }
   // No new callers; those that are there are told why.
   void Close(const std::string& why);
@@ -88,6 +94,7 @@ class Server {
   BufferPool client_pool_;
   BufferPool peer_pool_;
   std::list<ClientPtr> clients_;
+  size_t all_bytes_ = 0;                                 // counted of them
   std::map<NodeId, std::shared_ptr<Connection>> peers_;  // their latest call
   size_t greeting_ = 0;                                  // callers that have not said who they are
   bool closed_ = false;

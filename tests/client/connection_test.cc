@@ -180,6 +180,53 @@ TEST_F(ConnectionTest, AFullQueueRefusesAndTakesAgainWhenItDrained) {
   EXPECT_TRUE(connection_->Send(FrameType::kReply, 1, "x", {slice}, 1u << 20));
 }
 
+TEST_F(ConnectionTest, AFrameLargerThanTheQueueGoesWhenNothingWaits) {
+  Connection::Options options;
+  options.queue_bytes = 4096;
+  Open(std::move(options));
+  const BufferSlice slice = SliceOf(Pattern(1u << 20, 1));
+  EXPECT_TRUE(connection_->Send(FrameType::kReply, 1, "x", {slice}, 1u << 20));
+  EXPECT_FALSE(connection_->Send(FrameType::kReply, 2, "x"));
+  std::vector<char> sink(1u << 20);
+  plain_.non_blocking(true);
+  ASSERT_TRUE(RunUntil([&] {
+    boost::system::error_code ignored;
+    plain_.read_some(asio::buffer(sink), ignored);
+    return connection_->queued_bytes() == 0;
+  }));
+  EXPECT_TRUE(connection_->Send(FrameType::kReply, 3, "x", {slice}, 1u << 20));
+}
+
+TEST_F(ConnectionTest, APeerThatTakesNothingIsSeenAndAbortLetsGoOfTheMemory) {
+  constexpr size_t kBytes = 16u << 20;  // more than sockets take
+  BufferPool pool(kBytes);
+  Open();
+  Result<Buffer> buffer = pool.Get(kBytes);
+  ASSERT_OK(buffer.status());
+  std::memset(buffer->data(), 0, kBytes);
+  EXPECT_EQ(connection_->blocked().count(), 0);
+  ASSERT_TRUE(connection_->Send(FrameType::kReply, 1, "x", {{std::move(*buffer), 0, kBytes}},
+                                static_cast<uint32_t>(kBytes)));
+  buffer = Status::Busy("it is sent");
+  ASSERT_TRUE(RunUntil([&] { return connection_->blocked() > std::chrono::milliseconds(100); }));
+  // It takes some: from then on it is waited for anew.
+  std::vector<char> sink(1u << 20);
+  plain_.non_blocking(true);
+  ASSERT_TRUE(RunUntil([&] {
+    boost::system::error_code ignored;
+    plain_.read_some(asio::buffer(sink), ignored);
+    return connection_->blocked() < std::chrono::milliseconds(50);
+  }));
+  EXPECT_GT(connection_->queued_bytes(), 0u);
+  EXPECT_FALSE(pool.Get(kBytes).ok());
+  connection_->Abort();
+  EXPECT_FALSE(connection_->open());
+  EXPECT_EQ(connection_->queued_bytes(), 0u);
+  EXPECT_OK(pool.Get(kBytes).status());
+  RunFor(std::chrono::milliseconds(5));
+  EXPECT_TRUE(closed_.empty());
+}
+
 TEST_F(ConnectionTest, AHeldOutboxWritesWhenItIsToldToAndTheRestWhenItIsReleased) {
   Outbox outbox(&io_);
   Connection::Options options;

@@ -216,6 +216,30 @@ TEST(ClusterNetwork, RequestsThatMakeNoSenseAreRefusedInWords) {
   ExpectAlive(&cluster);
 }
 
+// A client that asks for 1000 MiB and takes nothing of it.
+std::unique_ptr<RawSocket> AskForMuch(uint16_t port, uint32_t group) {
+  auto socket = std::make_unique<RawSocket>(port);
+  std::string bytes = ClientHello();
+  for (uint64_t id = 1; id <= 1000; ++id) {
+    rpc::Request request;
+    request.mutable_io()->set_group(group);
+    request.mutable_io()->set_lba((id % 4) * 256);
+    request.mutable_io()->set_count(256);
+    request.mutable_io()->set_local(true);
+    bytes += FrameBytes(FrameType::kRequest, id, request.SerializeAsString());
+  }
+  socket->Send(bytes);
+  return socket;
+}
+
+// In bytes, as it is now.
+uint64_t MemoryOf(const Process& process) {
+  const std::string status = ReadFile(fmt::format("/proc/{}/status", process.pid()));
+  const size_t at = status.find("VmRSS:");
+  EXPECT_NE(at, std::string::npos);
+  return at == std::string::npos ? 0 : std::strtoull(status.c_str() + at + 6, nullptr, 10) * kKiB;
+}
+
 TEST(ClusterNetwork, ClientThatDoesNotReadItsAnswersHarmsNobody) {
   TestCluster cluster;
   Volume volume = cluster.MakeVolume("data", 16 * kMiB, 1);
@@ -223,19 +247,7 @@ TEST(ClusterNetwork, ClientThatDoesNotReadItsAnswersHarmsNobody) {
   const uint32_t group = cluster.Connect().volumes()->front().groups.front();
   std::vector<std::unique_ptr<RawSocket>> rude;
   for (uint32_t node = 1; node <= 3; ++node) {
-    for (int i = 0; i < 3; ++i) {  // clients
-      rude.push_back(std::make_unique<RawSocket>(cluster.rpc_port(node)));
-      std::string bytes = ClientHello();
-      for (uint64_t id = 1; id <= 1000; ++id) {
-        rpc::Request request;
-        request.mutable_io()->set_group(group);
-        request.mutable_io()->set_lba((id % 4) * 256);
-        request.mutable_io()->set_count(256);
-        request.mutable_io()->set_local(true);
-        bytes += FrameBytes(FrameType::kRequest, id, request.SerializeAsString());
-      }
-      rude.back()->Send(bytes);
-    }
+    for (int i = 0; i < 3; ++i) rude.push_back(AskForMuch(cluster.rpc_port(node), group));
   }
   // Others go on, at a sane pace.
   const auto begin = std::chrono::steady_clock::now();
@@ -245,12 +257,38 @@ TEST(ClusterNetwork, ClientThatDoesNotReadItsAnswersHarmsNobody) {
   ExpectAlive(&cluster);
   // 1000 MiB of answers wait for each of nine clients, or rather do not: that much is not kept.
   for (uint32_t node = 1; node <= 3; ++node) {
-    const std::string status =
-        ReadFile(fmt::format("/proc/{}/status", cluster.process(node).pid()));
-    const size_t at = status.find("VmRSS:");
-    ASSERT_NE(at, std::string::npos);
-    EXPECT_THAT(std::atol(status.c_str() + at + 6), Le(300 * 1024)) << "KiB";
+    EXPECT_THAT(MemoryOf(cluster.process(node)), Le(300 * kMiB));
   }
+}
+
+TEST(ClusterNetwork, ManyClientsThatDoNotReadTheirAnswersShareABoundAndAreHungUpOn) {
+  TestCluster cluster({.nodes = 1, .extra = {}});
+  Volume volume = cluster.MakeVolume("data", 16 * kMiB, 1);
+  ASSERT_OK(volume.Write(0, Pattern(0, 1, 4 * kMiB)));
+  const uint32_t group = cluster.Connect().volumes()->front().groups.front();
+  std::vector<std::unique_ptr<RawSocket>> rude;
+  for (int i = 0; i < 32; ++i) rude.push_back(AskForMuch(cluster.rpc_port(1), group));
+  // Each by itself would be given 32 MiB.
+  uint64_t most = 0;
+  std::vector<uint8_t> back(kMiB);
+  const auto until = std::chrono::steady_clock::now() + milliseconds(10'000);
+  while (std::chrono::steady_clock::now() < until) {
+    most = std::max(most, MemoryOf(cluster.process(1)));
+    ASSERT_OK(volume.Read(kMiB, back));  // others go on
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  EXPECT_THAT(most, Le(600 * kMiB));
+  const std::string hung_up = "it does not take its answers";
+  const auto count = [&] {
+    const std::string text = cluster.LogText(1);
+    size_t lines = 0;
+    for (size_t at = text.find(hung_up); at != std::string::npos; at = text.find(hung_up, at + 1)) {
+      ++lines;
+    }
+    return lines;
+  };
+  EXPECT_TRUE(Eventually([&] { return count() == rude.size(); }, milliseconds(40'000))) << count();
+  ASSERT_OK(volume.Read(kMiB, back));
 }
 
 }  // namespace
