@@ -360,6 +360,7 @@ class EngineImpl final : public Engine, private BatchSink {
   size_t FreeableSegments() const;
   std::unique_ptr<Job> NextVacuumJob();
   Status ListVictim();
+  void ListingDone();
   void FinishVacuumScan(VacuumScanJob* job);
   void FinishVacuumRead(VacuumReadJob* job);
   void QueueRelocations();

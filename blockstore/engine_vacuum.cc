@@ -124,41 +124,64 @@ std::unique_ptr<Job> EngineImpl::NextVacuumJob() {
     return std::make_unique<VacuumReadJob>(map_.get(), volume_->table(), std::move(window));
   }
   if (v.outstanding > 0) return nullptr;
-  if (!v.listed && v.failed.ok() && segment.live_pages > 0) {
-    v.listed = true;
+  if (!v.listed && v.failed.ok() && segment.live_pages > v.rotten_pages) {
     v.failed = ListVictim();
-    if (v.failed.ok()) return NextVacuumJob();
+    if (v.failed.ok()) return v.listed ? NextVacuumJob() : nullptr;
   }
   EndVacuum();
   return nullptr;
 }
 
 // The blocks in the victim that the scan did not find, from the map: the header that told of them
-// is rotten. (What it found and is still there is rotten itself, and reported.)
+// is rotten. In pieces, because all blocks of the store have to be looked at for it. What was
+// listed and is gone meanwhile is seen when its window is read.
 Status EngineImpl::ListVictim() {
+  constexpr size_t kExtentsAtATime = 256;
+  constexpr size_t kRowsAtATime = 1024;
+  VacuumState& v = vacuum_;
+  size_t rows = 0;
+  for (size_t i = 0; i < kExtentsAtATime && rows < kRowsAtATime; ++i) {
+    while (v.extents.empty()) {
+      const auto next = v.next_group ? groups_.lower_bound(*v.next_group) : groups_.begin();
+      if (next == groups_.end()) {
+        ListingDone();
+        return Status::Ok();
+      }
+      v.listing = next->first;
+      v.next_group = next->first + 1;
+      v.extents = map_->extents(v.listing).ExtentsIn(0, std::numeric_limits<Lba>::max());
+    }
+    const Extent extent = v.extents.back();
+    v.extents.pop_back();
+    const auto group = groups_.find(v.listing);
+    if (group == groups_.end() || !map_->HasGroup(v.listing)) continue;  // dropped meanwhile
+    const ExtentTable& extents = map_->extents(v.listing);
+    const uint64_t blocks = extents.blocks_per_extent();
+    for (Lba lba = extent * blocks; lba < (extent + 1) * blocks; ++lba) {
+      if (extents.SegmentOf(lba) != v.victim) continue;
+      ++rows;
+      HYDRA_ASSIGN_OR_RETURN(const MapRow row, map_->Lookup(v.listing, lba));
+      if (row.kind != BlockKind::kData || row.reference.segment != v.victim) continue;
+      v.unfound.push_back(
+          {v.listing, lba, row.version, row.reference, group->second.block_pages, false});
+    }
+  }
+  return Status::Ok();
+}
+
+// (What the scan found and is still there is rotten itself, and reported.)
+void EngineImpl::ListingDone() {
   VacuumState& v = vacuum_;
   std::unordered_set<uint32_t> found;
   for (const Candidate& candidate : v.candidates) found.insert(candidate.reference.page);
-  v.candidates.clear();
-  v.next = 0;
-  for (const auto& [id, group] : groups_) {
-    const ExtentTable& extents = map_->extents(id);
-    std::vector<Lba> blocks;
-    extents.ForEachData(0, std::numeric_limits<Lba>::max(), [&](Lba lba) {
-      if (extents.SegmentOf(lba) == v.victim) blocks.push_back(lba);
-    });
-    for (const Lba lba : blocks) {
-      HYDRA_ASSIGN_OR_RETURN(const MapRow row, map_->Lookup(id, lba));
-      if (row.kind != BlockKind::kData || row.reference.segment != v.victim) continue;
-      if (found.contains(row.reference.page)) continue;
-      v.candidates.push_back({id, lba, row.version, row.reference, group.block_pages, false});
-    }
-  }
+  std::erase_if(v.unfound, [&](const Candidate& c) { return found.contains(c.reference.page); });
   // Windows are read in the order of pages.
-  std::sort(v.candidates.begin(), v.candidates.end(), [](const Candidate& a, const Candidate& b) {
+  std::sort(v.unfound.begin(), v.unfound.end(), [](const Candidate& a, const Candidate& b) {
     return a.reference.page < b.reference.page;
   });
-  return Status::Ok();
+  v.candidates = std::move(v.unfound);
+  v.next = 0;
+  v.listed = true;
 }
 
 void EngineImpl::FinishVacuumScan(VacuumScanJob* job) {
@@ -179,6 +202,7 @@ void EngineImpl::FinishVacuumRead(VacuumReadJob* job) {
   }
   for (const Candidate& candidate : job->rotten) {
     ++rotten_blocks_;
+    vacuum_.rotten_pages += candidate.block_pages;
     HYDRA_LOG_ERROR("group {} block {}: rotten in segment {}; it stays there until repaired",
                     candidate.group, candidate.lba, candidate.reference.segment);
     NoteDamage({Damage::What::kBlock, candidate.group, candidate.lba,

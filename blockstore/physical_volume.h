@@ -183,8 +183,13 @@ class PhysicalVolume {
   // Makes a piece of one more spare, or null if there are enough, no room, or it is not time yet.
   std::unique_ptr<Job> NextSpareJob();
   Status FinishSpareJob(Job* job);
-  // Whether there are more spares than the reserve: cleaning gets along with that.
-  bool HasSurplusSpare() const { return spares_.size() > options_.reserve_segments; }
+  // Whether there are more spares than the reserve, with which cleaning gets along, and than what
+  // is queued was promised.
+  bool HasSurplusSpare() const {
+    return spares_.size() > options_.reserve_segments +
+                                SegmentsFor(kLogLane, queue_.foreground_pages()) +
+                                SegmentsFor(kRelocationLane, queue_.background_pages());
+  }
   // Removes a surplus spare that is clean, if there is one. True: the file system has its space.
   Result<bool> GiveBackSpare();
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/buffer.h"
@@ -87,7 +88,13 @@ struct VacuumState {
   std::vector<VacuumReadJob::Copy> copies;  // read, waiting for room in the queue
   size_t outstanding = 0;                   // records queued, not yet durable
   Status failed;                            // the map could not be read
-  bool listed = false;                      // `candidates` are what the scan did not find
+  uint64_t rotten_pages = 0;                // of candidates that stay where they are
+  // What the scan did not find is listed from the map, group by group.
+  std::optional<GroupId> next_group;
+  GroupId listing = 0;
+  std::vector<Extent> extents;  // of that group, not looked at yet
+  std::vector<Candidate> unfound;
+  bool listed = false;  // done: `candidates` are these
 };
 
 // Windows of the victim: large sequential reads, of which the live part becomes one batch.

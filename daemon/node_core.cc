@@ -126,7 +126,7 @@ Result<GroupId> NodeCore::CreateInStore(GroupId group, uint32_t block_pages, uin
     const Code code = created.code();
     if (code != Code::kFailedPrecondition && code != Code::kAlreadyExists) return created;
   }
-  return Status::NoSpace(fmt::format(
+  return Status::FailedPrecondition(fmt::format(
       "group {} had replicas here too often: replace this node under a new data directory", group));
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include <boost/asio/connect.hpp>
 #include <fmt/format.h>
@@ -24,9 +25,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstRetry(50);
 constexpr milliseconds kLongestRetry(2000);
-// Of a call, from looking the address up to the end of the handshake: a peer that is switched off
-// does not refuse, and TCP would wait for minutes.
+// Of a call, from connecting to the end of the handshake: a peer that is switched off does not
+// refuse, and TCP would wait for minutes. Looking a name up may take longer.
 constexpr milliseconds kCallTime(2000);
+constexpr milliseconds kLookUpTime(30'000);
 // A peer that takes nothing of what is queued for so long is stopped or cut off. What is queued
 // keeps the memory of clients' requests, which others need.
 constexpr milliseconds kBlockedTime(2000);
@@ -101,28 +103,39 @@ void PeerLinks::Dial(const std::shared_ptr<Link>& link) {
   const std::string host = link->address.substr(0, colon);
   const std::string port = colon == std::string::npos ? "" : link->address.substr(colon + 1);
   const uint64_t call = ++link->call;
-  link->timer.expires_after(kCallTime);
-  link->timer.async_wait([this, link, call](const ErrorCode& error) {
-    if (error || link->gone || link->ready || link->call != call) return;
-    Redial(link, Status::Unavailable(link->connection ? "no answer to the greeting"
-                                                      : "the connection takes too long"));
-  });
+  LimitCall(link, kLookUpTime);
   link->resolver.async_resolve(
       host, port,
       [this, link, call](const ErrorCode& error, const tcp::resolver::results_type& found) {
         if (link->gone || link->call != call) return;
         if (error) return Redial(link, Status::Unavailable(error.message()));
+        LimitCall(link, kCallTime);
+        // Each call begins with another address, because the first may take all of its time.
+        std::vector<tcp::endpoint> addresses(found.begin(), found.end());
+        std::rotate(addresses.begin(),
+                    addresses.begin() + static_cast<ptrdiff_t>(call % addresses.size()),
+                    addresses.end());
         link->socket = std::make_shared<tcp::socket>(*io_);
-        asio::async_connect(*link->socket, found,
+        asio::async_connect(*link->socket, addresses,
                             [this, link, call, socket = link->socket](const ErrorCode& failed,
                                                                       const tcp::endpoint&) {
                               if (link->gone || link->call != call) return;
-                              if (failed)
+                              if (failed) {
                                 return Redial(link, Status::Unavailable(failed.message()));
+                              }
                               link->socket.reset();
                               Greet(link, std::move(*socket));
                             });
       });
+}
+
+void PeerLinks::LimitCall(const std::shared_ptr<Link>& link, milliseconds time) {
+  link->timer.expires_after(time);
+  link->timer.async_wait([this, link, call = link->call](const ErrorCode& error) {
+    if (error || link->gone || link->ready || link->call != call) return;
+    Redial(link, Status::Unavailable(link->connection ? "no answer to the greeting"
+                                                      : "the connection takes too long"));
+  });
 }
 
 void PeerLinks::Greet(const std::shared_ptr<Link>& link, tcp::socket socket) {

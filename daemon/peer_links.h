@@ -5,6 +5,7 @@
 // protocol repeats what matters.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -81,6 +82,7 @@ class PeerLinks {
 
   void Send(NodeId to, FrameType type, std::string header);
   void Dial(const std::shared_ptr<Link>& link);
+  void LimitCall(const std::shared_ptr<Link>& link, std::chrono::milliseconds time);
   void Greet(const std::shared_ptr<Link>& link, boost::asio::ip::tcp::socket socket);
   void OnFrame(const std::shared_ptr<Link>& link, const Frame& frame);
   void Redial(const std::shared_ptr<Link>& link, const Status& why);

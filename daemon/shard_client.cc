@@ -153,10 +153,6 @@ Status Shard::CheckMutation(const ShardRequest& request) const {
     default: break;
   }
   if (context.interval != 0) return Status::InvalidArgument("the interval is the master's to say");
-  if (context.seq > context.lowest_unanswered &&
-      context.seq - context.lowest_unanswered > SessionTable::kMaxSpan) {
-    return Status::InvalidArgument("its number is too far above the lowest that is unanswered");
-  }
   HYDRA_RETURN_IF_ERROR(ValidateContext(context, request.op));
   Entry alone;
   alone.operations.push_back(request.op);
@@ -332,6 +328,14 @@ void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
   if (!Decide(request, &refusal, &repeat)) {
     AnswerId(request.id, refusal, std::move(repeat));
     return;
+  }
+  // (Of a session that is gone a client does not know the lowest any more; that was answered.)
+  const RequestContext& context = request.context;
+  if (context.seq > context.lowest_unanswered &&
+      context.seq - context.lowest_unanswered > SessionTable::kMaxSpan) {
+    return Answer(
+        request, ShardAnswer::kInvalid,
+        Status::InvalidArgument("its number is too far above the lowest that is unanswered"));
   }
   if (RefuseForSpace(request, now)) return;
   if (held_ != nullptr || waiting_.size() >= options_.max_waiting) {

@@ -608,9 +608,16 @@ void Replica::ProposeRecovered(Nanos now) {
 
 void Replica::StepDown(Nanos now, bool tell) {
   const bool was_master = mode_ == Mode::kMaster;
-  // (A ballot that is not durable was said to nobody, and a later life may use it.)
-  if (tell && durable_promise_ >= ballot_ &&
-      (was_master || mode_ == Mode::kPreparing || mode_ == Mode::kRecovering)) {
+  const bool tried = was_master || mode_ == Mode::kPreparing || mode_ == Mode::kRecovering;
+  if (tried && durable_promise_ < ballot_) {
+    // It was said to nobody yet, and is not any more; a later life of this node may use it.
+    for (Durable& record : pending_) {
+      std::erase_if(record.say, [this](const Message& message) {
+        const auto* prepare = std::get_if<Prepare>(&message.body);
+        return prepare != nullptr && prepare->ballot == ballot_;
+      });
+    }
+  } else if (tell && tried) {
     for (const MemberId& id : Others()) {
       leases_->Notify(id.node, options_.group, Notice::Kind::kResigned, ballot_);
     }

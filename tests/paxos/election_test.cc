@@ -315,6 +315,18 @@ TEST(DurableBeforeSaid, ABallotLostInACrashWasNotGivenUpForALaterLife) {
   EXPECT_EQ(AskTwo(&c), "2>3 Reject (5,3): leased to (1,1)\n");
 }
 
+// Whoever promised it would be bound to somebody who does not try any more, and had not said so.
+TEST(DurableBeforeSaid, ABallotThatIsGivenUpBeforeItIsDurableIsNeverSaid) {
+  Cluster c(HeldFlushes());
+  c.Campaign(1);
+  c.DeliverAll();
+  c.DeliverAll();
+  ASSERT_EQ(c[1].mode(), Mode::kPreparing);
+  c.Resign(1);
+  c.Flush(1);
+  EXPECT_EQ(c.Pending(), "");
+}
+
 // A node whose disk was replaced has forgotten its ballots, and the others remember what it said.
 TEST(Lease, ABallotThatAnotherProcessGaveUpBindsAgain) {
   Cluster c(3);

@@ -602,6 +602,19 @@ TEST_F(ShardTest, WhatTheEngineRefusesIsHandedOverLaterThoughTheGroupHearsNothin
   EXPECT_EQ(engine_->LogEntries(kGroup, 1, 1).size(), 1u);
 }
 
+// A client that lost its session says 1 for the lowest, and has to hear that the session is gone.
+TEST_F(ShardTest, ANumberFarAboveTheLowestIsInvalidOnlyInASessionThatLives) {
+  StartAlone();
+  ShardRequest far = Write(1, 'a');
+  far.context.seq = SessionTable::kMaxSpan + 2;
+  EXPECT_EQ(Do(far).answer, ShardAnswer::kInvalid);
+  far.context.session = session_ + 1000;
+  EXPECT_EQ(Do(far).answer, ShardAnswer::kSessionExpired);
+  far.context.session = session_;
+  far.context.lowest_unanswered = 2;
+  EXPECT_EQ(Do(far).answer, ShardAnswer::kDone);
+}
+
 TEST_F(ShardTest, RequestsThatMakeNoSenseAreInvalid) {
   StartAlone();
   std::vector<std::pair<ShardRequest, const char*>> bad;
