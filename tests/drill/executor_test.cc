@@ -86,7 +86,7 @@ TEST(DrillExecutor, ACommandIsTakenAtItsWord) {
 // It has nodes 1 to 3 too, and wiping one of them is for ever.
 TEST(DrillExecutor, ALocalClusterThatIsAnotherIsLeftAlone) {
   ExecutorOptions options;
-  options.script = testing::TempDir() + "/drill_executor_test_cluster";
+  options.script = testing::TempDir() + "/drill_executor_test_cluster_" + std::to_string(getpid());
   std::ofstream(options.script) << "#!/bin/sh\n"
                                    "[ \"$1\" = id ] || exit 9\n"
                                    "[ \"$2\" != --dir ] && echo default || echo \"in $3\"\n";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a drill's report says, from histories made by hand.
+#include <unistd.h>
+
 #include <cstdio>
 #include <string>
 
@@ -201,9 +203,11 @@ TEST(DrillReport, WhatMayHaveComeLaterIsNotLost) {
   EXPECT_TRUE(CheckLinearizable(history).ok);
 }
 
-// Python's parser takes the page for XML; `query` is evaluated with `page` as its root.
+// Python's parser takes the page for XML; `query` is evaluated with `page` as its root. The file is
+// this process's own: tests run at the same time.
 std::string AskXml(const std::string& page, const std::string& query) {
-  const std::string path = testing::TempDir() + "/drill_report_test.html";
+  const std::string path =
+      testing::TempDir() + "/drill_report_test_" + std::to_string(getpid()) + ".html";
   std::FILE* file = std::fopen(path.c_str(), "w");
   std::fwrite(page.data(), 1, page.size(), file);
   std::fclose(file);
@@ -213,6 +217,7 @@ std::string AskXml(const std::string& page, const std::string& query) {
   std::string answer(4096, '\0');
   answer.resize(std::fread(answer.data(), 1, answer.size(), python));
   pclose(python);
+  unlink(path.c_str());
   return answer;
 }
 
