@@ -486,6 +486,18 @@ const char* StateName(const rpc::CatalogueNode& node) {
   }
 }
 
+bool IsFormerStore(const rpc::CatalogueNode& node, const std::string& store) {
+  const auto& former = node.former_stores();
+  return std::find(former.begin(), former.end(), store) != former.end();
+}
+
+Status FormerStore(NodeId id) {
+  return Status::FailedPrecondition(fmt::format(
+      "node {} was replaced, and this is its former data directory: what it holds is no longer "
+      "part of the cluster. Delete it, and start with --join on an empty one",
+      id));
+}
+
 Status MayBeStoreOf(const rpc::Catalogue& catalogue, NodeId id, const std::string& store,
                     bool joining) {
   const NodeRow* node = FindNode(catalogue, id);
@@ -501,20 +513,24 @@ Status MayBeStoreOf(const rpc::Catalogue& catalogue, NodeId id, const std::strin
         "HOST:PORT",
         id));
   }
-  const auto& former = node->former_stores();
-  if (std::find(former.begin(), former.end(), store) != former.end()) {
-    return Status::FailedPrecondition(fmt::format(
-        "node {} was replaced, and this is its former data directory: what it holds is no longer "
-        "part of the cluster. Delete it, and start with --join on an empty one",
-        id));
-  }
+  if (IsFormerStore(*node, store)) return FormerStore(id);
   if (node->store() == store) return Status::Ok();
   // Its replicas are new ones: a directory that has some of before must not speak for them.
-  if (node->store().empty() && node->state() == NodeRow::JOINING && !joining) {
+  const bool founder = node->incarnation() == 0;
+  if (node->store().empty() && !founder && !joining) {
     return Status::FailedPrecondition(
         fmt::format("node {} joins this cluster: start it with --join on an empty data directory "
                     "(and without --bootstrap)",
                     id));
+  }
+  // One that helped to form the cluster may have voted before its data directory was noted: another
+  // must not vote under its name.
+  if (node->store().empty() && founder && joining) {
+    return Status::FailedPrecondition(fmt::format(
+        "node {0} is one of those that formed this cluster: if it never ran, start it with "
+        "--bootstrap instead of --join; if it did, and its data directory is lost: hydractl node "
+        "replace {0}",
+        id));
   }
   if (node->store().empty()) return Status::Ok();
   if (joining) {

@@ -60,6 +60,9 @@ bool TendMembership(const SystemView& view, rpc::Catalogue* catalogue);
 size_t ChangesUnderWay(const rpc::Catalogue& catalogue);
 // active, joining, lost (it joins, and no data directory speaks for it), draining
 const char* StateName(const rpc::CatalogueNode& node);
+// Whether this data directory was the node's before it was replaced; and what to say to it then.
+bool IsFormerStore(const rpc::CatalogueNode& node, const std::string& store);
+Status FormerStore(NodeId node);
 // Why a data directory is not, or not yet, that of this node; OK: it is, or may become it.
 Status MayBeStoreOf(const rpc::Catalogue& catalogue, NodeId node, const std::string& store,
                     bool joining);

@@ -62,9 +62,14 @@ Result<rpc::Ready> Node::Impl::Admit(const rpc::Hello& hello) {
 // --- The catalogue ------------------------------------------------------------------------------
 
 void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
+  const rpc::CatalogueNode* self = FindNode(catalogue, options_.node);
+  // Both stay true, however old this catalogue is.
+  if (self != nullptr && IsFormerStore(*self, StoreOf(*engine_))) {
+    return EndWith(FormerStore(options_.node));
+  }
+  if (IsKnownStore(catalogue)) NameReplicas(catalogue);
   if (!IsSystemMember()) return;  // TendMembers asks again
   acted_on_ = catalogue.version();
-  const rpc::CatalogueNode* self = FindNode(catalogue, options_.node);
   if (self != nullptr && !self->store().empty() && self->store() != StoreOf(*engine_)) {
     return EndWith(Status::FailedPrecondition(
         fmt::format("the cluster knows node {0} by another data directory than {1}: start it on "
@@ -95,6 +100,28 @@ void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
   node_->accounts_.Take(catalogue);
   DropStrangers(catalogue);
   Reconcile(catalogue);
+}
+
+// Whether the catalogue knows this node by this very data directory.
+bool Node::Impl::IsKnownStore(const rpc::Catalogue& catalogue) const {
+  const rpc::CatalogueNode* self = FindNode(catalogue, options_.node);
+  return self != nullptr && self->store() == StoreOf(*engine_);
+}
+
+// The incarnations in such a catalogue were given to this store, and to no other ever: when a node
+// is replaced, the change that gives out new ones takes its store from it.
+void Node::Impl::NameReplicas(const rpc::Catalogue& catalogue) {
+  const auto name = [this](GroupId group, uint32_t incarnation) {
+    Shard* const shard = core_->shard(group);
+    if (shard != nullptr) shard->BeNamed(incarnation);
+  };
+  name(kSystemGroup, SystemIncarnation(*FindNode(catalogue, options_.node)));
+  for (const rpc::CatalogueGroup& group : catalogue.groups()) {
+    for (const rpc::CatalogueReplica& replica : group.replicas()) {
+      if (replica.node() == options_.node) name(group.id(), replica.incarnation());
+    }
+  }
+  Wake();
 }
 
 // Replicas are made and removed by the catalogue alone, and only when it is known to be as new as
@@ -138,9 +165,10 @@ void Node::Impl::Reconcile(const rpc::Catalogue& catalogue) {
   Wake();
 }
 
-// Those that are missing. What the store refuses for now is tried again by TendMembers.
+// Those that are missing. What the store refuses for now is tried again by TendMembers. Until the
+// catalogue has noted this data directory, another one may get their names.
 void Node::Impl::MakeReplicas(const rpc::Catalogue& catalogue) {
-  if (missing_.empty() || !keeper_->confirmed()) return;
+  if (missing_.empty() || !keeper_->confirmed() || !IsKnownStore(catalogue)) return;
   const Nanos now = clock_.Now();
   for (const rpc::CatalogueGroup& group : catalogue.groups()) {
     const auto missing = missing_.find(group.id());

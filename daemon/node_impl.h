@@ -99,6 +99,8 @@ class Node::Impl {
   // --- Administration. ---
   Result<rpc::Ready> Admit(const rpc::Hello& hello);
   void OnCatalogue(const rpc::Catalogue& catalogue);
+  bool IsKnownStore(const rpc::Catalogue& catalogue) const;
+  void NameReplicas(const rpc::Catalogue& catalogue);
   void Reconcile(const rpc::Catalogue& catalogue);
   void MakeReplicas(const rpc::Catalogue& catalogue);
   void TendCatalogue();

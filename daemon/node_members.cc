@@ -138,8 +138,19 @@ void Node::Impl::ChangeMembers(const Server::ClientPtr& client, const Frame& fra
     return Answer(client, frame, rpc::Reply::BUSY,
                   "a majority of the nodes that hold the catalogue does not answer");
   }
+  // A store that is declared lost ends, and takes its vote on the catalogue with it.
+  std::set<NodeId> others = alive;
+  others.erase(request.node());
+  const bool needed = request.kind() == rpc::ChangeNodes::REPLACE && system != nullptr &&
+                      system->ready() && !HasMajority(system->replica().config(), others);
   if (StillAnswers(request.node())) alive.insert(request.node());
-  Change(client, frame, [request, alive](rpc::Catalogue* catalogue) {
+  Change(client, frame, [request, alive, needed](rpc::Catalogue* catalogue) {
+    if (needed) {
+      return Status::FailedPrecondition(fmt::format(
+          "without node {} no majority of those that hold the catalogue answers: start the others "
+          "first",
+          request.node()));
+    }
     return ChangeNodes(request, alive, catalogue);
   });
 }

@@ -106,7 +106,6 @@ Status Shard::StartRecovered(Nanos now) {
   if (identity_.lease < options_.lease) SaveIdentity();
   // The process may have ended between the configuration and the identity that follows from it.
   OnConfigApplied();
-  if (next_incarnation_ != 0) HYDRA_PROBE("shard: readmitted after a restart");
   return failed_;
 }
 
@@ -409,12 +408,27 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
   return true;
 }
 
-// A replica that lost records is readmitted as a new member; from here on it is that one.
+// A replica that lost records is readmitted as a new member; from here on it is that one. But if
+// its node was replaced, the new member is a replica on another disk, and what that one promises
+// this one does not know.
 void Shard::OnConfigApplied() {
   const paxos::Member* member = state_.config().FindNode(options_.node);
   if (member == nullptr || member->id.incarnation <= identity_.incarnation) return;
   LoseMastership();
+  if (member->id.incarnation > named_) {
+    HYDRA_PROBE("shard: an incarnation that may be another store's");
+    return;
+  }
   next_incarnation_ = member->id.incarnation;
+}
+
+void Shard::BeNamed(uint32_t incarnation) {
+  if (incarnation <= named_) return;
+  named_ = incarnation;
+  OnConfigApplied();
+  if (next_incarnation_ == 0) return;
+  HYDRA_PROBE("shard: named when its group had readmitted it already");
+  Touch();
 }
 
 bool Shard::serves_local() const {

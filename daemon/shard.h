@@ -235,6 +235,11 @@ class Shard {
     Touch();
     return *replica_;
   }
+  // Incarnations up to this one were given to this very store (if any was: a replica that is made
+  // anew gets its first with it). Without it a replica takes no other than it has: where a node was
+  // replaced, its former disk finds the name of its successor in the group's log. Not kept: to be
+  // said again after a start.
+  void BeNamed(uint32_t incarnation);
   // For when the majority is lost for good: this replica alone decides from now on, from what it
   // has. Whatever it has accepted counts as chosen; what only the others had is lost.
   Status ForceSole(Nanos now);
@@ -306,6 +311,7 @@ class Shard {
   void NoteChosen(Instance instance, Nanos now);
   bool ApplyOne(const paxos::Chosen& chosen, Nanos now);
   void OnConfigApplied();
+  bool IsSettled() const;
   bool BeReborn(Nanos now);
   bool BeSole(Nanos now);
   bool Rebuild(Nanos now);
@@ -416,6 +422,7 @@ class Shard {
   Status failed_;
   uint32_t block_pages_ = 1;
   uint32_t next_incarnation_ = 0;  // that this replica is about to become; 0: none
+  uint32_t named_ = 0;             // see BeNamed
   bool forced_ = false;            // about to be the only voter
   ShardOutput out_;
   paxos::Output core_;

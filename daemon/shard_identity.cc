@@ -6,6 +6,7 @@
 #include "base/coding.h"
 #include "base/probe.h"
 #include "daemon/shard.h"
+#include "daemon/shard_install.h"
 
 namespace hydra {
 
@@ -39,10 +40,15 @@ Result<ReplicaIdentity> ReplicaIdentity::Decode(std::span<const uint8_t> bytes) 
   return identity;
 }
 
-// Not before everything that the old core asked for is durable: the new one counts its records from
-// 1 again, and takes what it accepted from the log. Meanwhile nothing is taken in.
+// Everything that the core asked for is durable: a new one counts its records from 1 again, and
+// takes what it accepted, or has installed, from the store.
+bool Shard::IsSettled() const {
+  return outstanding_.empty() && core_.empty() && install_->out == InstallWork::Step::kIdle;
+}
+
+// Not before all is settled; meanwhile nothing is taken in.
 bool Shard::BeReborn(Nanos now) {
-  if (next_incarnation_ == 0 || !outstanding_.empty() || !core_.empty()) return false;
+  if (next_incarnation_ == 0 || !IsSettled()) return false;
   HYDRA_PROBE("shard: readmitted under a new incarnation");
   identity_.incarnation = std::exchange(next_incarnation_, 0);
   return Rebuild(now);
@@ -50,7 +56,7 @@ bool Shard::BeReborn(Nanos now) {
 
 // What was chosen and not applied is decided again, with what is open: there is no other vote.
 bool Shard::BeSole(Nanos now) {
-  if (!forced_ || next_incarnation_ != 0 || !outstanding_.empty() || !core_.empty()) return false;
+  if (!forced_ || next_incarnation_ != 0 || !IsSettled()) return false;
   forced_ = false;
   LoseMastership();
   identity_.sole_at = state_.config().instance();

@@ -200,6 +200,48 @@ TEST(SoakClusterMembership, TheOldDiskOfAReplacedNodeIsRefusedAndDisturbsNothing
   EXPECT_THAT(load.Verify(), IsEmpty());
 }
 
+TEST(SoakClusterMembership, ANodeThatIsReplacedWhileItRunsEnds) {
+  ChangingCluster cluster(3);
+  cluster->MakeVolume("data", 16 * kMiB, 4);
+  VerifiedLoad load(*cluster, "data", 2, 256);
+  ASSERT_TRUE(load.WaitFor(100, kPatience));
+  cluster.Ctl({"node", "replace", "2", "--force"});
+  EXPECT_TRUE(Eventually([&] { return !cluster->process(2).running(); }, kPatience));
+  EXPECT_THAT(cluster->LogText(2), HasSubstr("this is its former data directory"));
+  std::filesystem::remove_all(cluster->dir(2));
+  cluster.Start(2, true);
+  ASSERT_TRUE(cluster.Settled());
+  EXPECT_THAT(load.Stop(), IsEmpty());
+  EXPECT_THAT(load.Verify(), IsEmpty());
+}
+
+// Its replicas went while it was down, and come back when it may not have dropped what it has.
+TEST(SoakClusterMembership, ANodeThatWasAwayTakesUpItsReplicasUnderTheirNewNames) {
+  ChangingCluster cluster(3);
+  cluster->MakeVolume("data", 16 * kMiB, 4);
+  VerifiedLoad load(*cluster, "data", 2, 256);
+  ASSERT_TRUE(load.WaitFor(100, kPatience));
+  const auto replicas = [&](size_t count) {
+    return Eventually(
+        [&] {
+          const Json groups = cluster.Groups();
+          return std::all_of(groups.begin(), groups.end(), [&](const Json& group) {
+            return group["volume"] != "data" || group["replicas"].size() == count;
+          });
+        },
+        3 * kPatience);
+  };
+  cluster->Kill(3);
+  cluster.Ctl({"volume", "set-replicas", "data", "1", "--force"});
+  ASSERT_TRUE(replicas(1)) << cluster.Groups().dump(1);
+  cluster.Ctl({"volume", "set-replicas", "data", "3"});
+  cluster.Start(3);
+  ASSERT_TRUE(cluster.Settled());
+  ASSERT_TRUE(replicas(3)) << cluster.Groups().dump(1);
+  EXPECT_THAT(load.Stop(), IsEmpty());
+  EXPECT_THAT(load.Verify(), IsEmpty());
+}
+
 TEST(SoakClusterMembership, AReplacedNodeMayComeBackAtAnotherAddress) {
   ChangingCluster cluster(3, 1);
   cluster->MakeVolume("data", 16 * kMiB, 2);
@@ -348,6 +390,15 @@ TEST(SoakClusterMembership, WhatWouldBeUnsafeIsRefusedWithTheReason) {
   const Outcome outcome = cluster->Ctl({"node", "replace", "2", "--timeout", "3s"});
   EXPECT_EQ(outcome.code, 4) << outcome.err;
   EXPECT_EQ(cluster->Ctl({"rebalance", "--timeout", "1s"}).code, 4);
+}
+
+TEST(SoakClusterMembership, TheOnlyNodeThatHoldsTheCatalogueIsNotReplaced) {
+  ChangingCluster cluster(2);  // one of them votes on it
+  ASSERT_TRUE(cluster.Settled());
+  const Outcome outcome = cluster->Ctl({"node", "replace", "1", "--force"});
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("without node 1 no majority"));
+  EXPECT_TRUE(cluster->process(1).running());
 }
 
 // --- A lost majority ----------------------------------------------------------------------------

@@ -176,6 +176,22 @@ TEST_F(MembershipTest, ALostDiskIsReplacedUnderNewIncarnationsEverywhere) {
   EXPECT_EQ(WantedMembers(catalogue_.groups(0)).back().id.incarnation, 4u);
 }
 
+// It may have voted before the catalogue knew its data directory, which is lost now.
+TEST_F(MembershipTest, AnEmptyDiskDoesNotTakeThePlaceOfAFounderWhoseStoreWasNeverNoted) {
+  Form(3);
+  catalogue_.mutable_nodes(1)->clear_store();
+  EXPECT_THAT(MayBeStoreOf(catalogue_, 2, "fresh", true).ToString(),
+              HasSubstr("hydractl node replace 2"));
+  EXPECT_OK(MayBeStoreOf(catalogue_, 2, "store2", false));
+  catalogue_.mutable_nodes(1)->set_state(rpc::CatalogueNode::DRAINING);
+  EXPECT_CODE(MayBeStoreOf(catalogue_, 2, "fresh", true), Code::kFailedPrecondition);
+  catalogue_.mutable_nodes(1)->set_state(rpc::CatalogueNode::ACTIVE);
+  alive_.erase(2);
+  ASSERT_OK(Change(Kind::REPLACE, 2));
+  EXPECT_EQ(SystemIncarnation(Node(2)), 2u);
+  EXPECT_OK(MayBeStoreOf(catalogue_, 2, "fresh", true));
+}
+
 // As a client says it once more that did not hear the answer.
 TEST_F(MembershipTest, ReplacingOneIncarnationTwiceLosesOneDisk) {
   Form(3);

@@ -51,8 +51,8 @@ class ShardTest : public testing::Test {
   }
   // The process ends, and another begins.
   void Restart() {
+    ASSERT_OK(engine_->Close());  // asks for the groups' states
     node_.reset();
-    ASSERT_OK(engine_->Close());
     engine_.reset();
     auto engine = Engine::Open(engine_options_);
     ASSERT_OK(engine.status());
@@ -208,6 +208,20 @@ class ShardTest : public testing::Test {
     return {ballot, commit,
             std::make_shared<const std::vector<paxos::AcceptEntry>>(std::move(entries))};
   }
+  // The others choose, as the first entry, node 1 as this incarnation and themselves as they were.
+  void Rename(uint32_t incarnation) {
+    auto body = std::make_shared<EntryBody>();
+    body->entry = ConfigEntry({{{1, incarnation}, paxos::Role::kLearner},
+                               {{2, 1}, paxos::Role::kVoter},
+                               {{3, 1}, paxos::Role::kVoter}});
+    const auto meta = MetaOf(body->entry, 1);
+    ASSERT_OK(meta.status());
+    Receive(2, Accept({1, 2}, 0, {{1, *meta, std::move(body)}}));
+    Flush();
+    Receive(2, Accept({1, 2}, 1, {}));
+    Flush();
+  }
+  uint32_t incarnation() { return shard().replica().options().self.incarnation; }
   paxos::CatchUpReply CatchUp(Instance from) {
     sent_.clear();
     Receive(2, paxos::CatchUp{from, {{}}});
@@ -232,6 +246,33 @@ class ShardTest : public testing::Test {
   uint64_t last_id_ = 0;
   uint64_t last_seq_ = 0;
 };
+
+// --- Who a replica is ---------------------------------------------------------------------------
+
+// The former disk of a node that was replaced may hear of its successor from a peer that knows the
+// group's log and not yet the catalogue: two would vote under one name.
+TEST_F(ShardTest, TakesNoNameThatMayBeAnotherStores) {
+  Start(3);
+  Rename(2);
+  ASSERT_EQ(shard().replica().applied(), 1u);
+  EXPECT_EQ(incarnation(), 1u);
+  Restart();
+  Flush();
+  EXPECT_EQ(incarnation(), 1u);
+  shard().BeNamed(2);
+  Flush();
+  EXPECT_EQ(incarnation(), 2u);
+  Restart();
+  EXPECT_EQ(incarnation(), 2u);
+}
+
+TEST_F(ShardTest, TakesTheNameThatItsStoreWasGivenWhenItHearsOfIt) {
+  Start(3);
+  shard().BeNamed(2);
+  EXPECT_EQ(incarnation(), 1u);
+  Rename(2);
+  EXPECT_EQ(incarnation(), 2u);
+}
 
 // --- A master that proposes ---------------------------------------------------------------------
 

@@ -11,7 +11,8 @@
 namespace hydra::sim {
 namespace {
 
-constexpr unsigned kDropPercent = 4;  // of the rounds, a replica that is not wanted is looked at
+constexpr unsigned kDropPercent = 4;   // of the rounds, a replica that is not wanted is looked at
+constexpr unsigned kNamePercent = 30;  // ... is told that it has a new name
 
 FaultAtlas::Members Voters(const std::vector<paxos::Member>& members) {
   FaultAtlas::Members voters;
@@ -43,6 +44,7 @@ void Operator::Look(GroupId group) {
   const paxos::Config config = cluster_->NewestConfig(group);
   if (config.members().empty()) return;
   NoteConfig(group, config);
+  TellNames(group);
   CreateMissing(group, config);
   DropUnwanted(group, config);
   Replace(group, config);
@@ -121,12 +123,18 @@ void Operator::Replace(GroupId group, const paxos::Config& config) {
     }
     for (paxos::Member& wanted : wanted_[group]) {
       if (wanted.id != member.id) continue;
-      wanted.id.incarnation = ++incarnations_[group];
-      // A replica that is there becomes the new one by itself. If its disk is lost then, another of
-      // that name must not be made for it, which a node does not do either: it is replaced first.
-      if (!lost) created_.insert({group, node, wanted.id.incarnation});
+      wanted.id.incarnation = GiveName(group, node);
     }
   }
+}
+
+// A replica that is there becomes the new one by itself. If its disk is lost then, another of that
+// name must not be made for it, which a node does not do either: it is replaced first.
+uint32_t Operator::GiveName(GroupId group, NodeId node) {
+  const uint32_t incarnation = ++incarnations_[group];
+  names_[{group, node}] = {incarnation, cluster_->store(node)};
+  if (cluster_->shard(node, group) != nullptr) created_.insert({group, node, incarnation});
+  return incarnation;
 }
 
 // One more, one fewer, or one somewhere else.
@@ -143,8 +151,8 @@ void Operator::Move(GroupId group, const paxos::Config& config) {
     wanted.erase(wanted.begin() + static_cast<long>(victim));
   }
   if (spare.empty() || wanted.size() > cluster_->knobs().replicas + 1 || (leave && more)) return;
-  wanted.push_back(
-      {{spare[rng_.Below(spare.size())], ++incarnations_[group]}, paxos::Role::kVoter});
+  const NodeId node = spare[rng_.Below(spare.size())];
+  wanted.push_back({{node, GiveName(group, node)}, paxos::Role::kVoter});
 }
 
 // --- What is done about it ----------------------------------------------------------------------
@@ -182,6 +190,23 @@ void Operator::Propose(GroupId group, NodeId master, std::vector<paxos::Member> 
     proposed_in_[group] = shard->replica().ballot();
     shard->ChangeMembers(members, now).IgnoreError();
   });
+}
+
+// As Node::Impl::NameReplicas.
+void Operator::TellNames(GroupId group) {
+  for (const NodeId node : cluster_->nodes()) {
+    if (!cluster_->alive(node) || cluster_->paused(node)) continue;
+    const Shard* const there = cluster_->shard(node, group);
+    const auto name = names_.find({group, node});
+    if (there == nullptr || name == names_.end()) continue;
+    if (name->second.store != cluster_->store(node)) continue;
+    if (there->replica().options().self.incarnation >= name->second.incarnation) continue;
+    if (!rng_.Percent(kNamePercent)) continue;  // nor does a node hear of it at once
+    cluster_->Touch(node, [group, incarnation = name->second.incarnation](NodeCore* core, Nanos) {
+      Shard* const shard = core->shard(group);
+      if (shard != nullptr) shard->BeNamed(incarnation);
+    });
+  }
 }
 
 // A member without a replica gets one, as the catalogue would tell its node.

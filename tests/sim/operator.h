@@ -51,9 +51,11 @@ class Operator {
   void NoteConfig(GroupId group, const paxos::Config& config);
   // What is wanted.
   void Replace(GroupId group, const paxos::Config& config);
+  uint32_t GiveName(GroupId group, NodeId node);
   void Move(GroupId group, const paxos::Config& config);
   bool Reached(GroupId group, const paxos::Config& config) const;
   // What is done about it.
+  void TellNames(GroupId group);
   void CreateMissing(GroupId group, const paxos::Config& config);
   void DropUnwanted(GroupId group, const paxos::Config& config);
   void TakeStep(GroupId group, NodeId master);
@@ -71,6 +73,11 @@ class Operator {
   std::map<GroupId, Instance> noted_;
   std::map<GroupId, Ballot> proposed_in_;     // the change in flight
   std::map<GroupId, uint32_t> incarnations_;  // the highest given out
+  struct Name {
+    uint32_t incarnation = 0;
+    Uuid store;  // that it was given to
+  };
+  std::map<std::pair<GroupId, NodeId>, Name> names_;  // the latest
   // Replicas that were ever made: one whose disk is lost is not made again under the same name.
   std::set<std::tuple<GroupId, NodeId, uint32_t>> created_;
   std::set<NodeId> wiped_;  // came back with an empty disk since it was damaged
