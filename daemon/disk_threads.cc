@@ -105,8 +105,6 @@ void DiskThreads::WriteThere(Batch* batch) {
     const Status written = Write(batch, &took);
     asio::post(*owner_, [this, batch, written, took] {
       BatchDone(batch, written, took);
-      // What arrived meanwhile is the next batch: the disk does not wait for what comes of this.
-      Kick(clock_.Now());
       handlers_.durable(completions_);
     });
   });

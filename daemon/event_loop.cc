@@ -14,19 +14,21 @@ constexpr Nanos kWanted = 8 * kMicrosecond;
 // most one slice of time in this much is lost by looking.
 constexpr Nanos kCrowded = 500 * kMicrosecond;
 constexpr Nanos kPause = 10 * kMillisecond;
+// So many events at most are a turn: sockets may have more to say at every look.
+constexpr int kTurn = 64;
 
 class Lookout {
  public:
   Lookout(boost::asio::io_context* io, const BusyWait& wait)
       : io_(io), wait_(wait), clock_(wait.clock != nullptr ? *wait.clock : real_clock_) {}
 
-  // Whether something came, and was handled.
+  // Whether something came; the first of it was handled.
   bool Look() {
     Nanos now = clock_.Now();
     if (now < paused_until_ || (wait_.worth && !wait_.worth())) return false;
     const Nanos until = now + wait_.at_most;
     while (now < until && !io_->stopped()) {
-      if (io_->poll() > 0) return true;
+      if (io_->poll_one() > 0) return true;
       const Nanos before = clock_.Now();
       wait_.yield ? wait_.yield() : static_cast<void>(sched_yield());
       now = clock_.Now();
@@ -47,14 +49,13 @@ class Lookout {
 }  // namespace
 
 void RunLoop(boost::asio::io_context* io, const BusyWait& wait) {
-  if (wait.at_most == 0) {
-    io->run();
-    return;
-  }
   Lookout lookout(io, wait);
   while (io->run_one() > 0) {
-    while (lookout.Look()) {
-    }
+    do {
+      for (int more = kTurn; more > 0 && io->poll_one() > 0; --more) {
+      }
+      if (wait.turn_ends) wait.turn_ends();
+    } while (wait.at_most > 0 && lookout.Look());
   }
 }
 

@@ -56,6 +56,7 @@ Status Node::Run() {
   BusyWait wait;
   wait.at_most = impl_->busy_wait();
   wait.worth = [this] { return impl_->AskedJustNow(); };
+  wait.turn_ends = [this] { impl_->Act(); };
   RunLoop(io_.get(), wait);
   return impl_->Close();
 }
@@ -257,19 +258,13 @@ bool Node::Impl::AskedJustNow() const { return clock_.Now() < last_asked_ + kJus
 // --- Acting -------------------------------------------------------------------------------------
 
 // Everything that happened in this turn of the loop is acted upon together.
-void Node::Impl::Wake() {
-  if (awake_) return;
-  awake_ = true;
-  if (acting_) return;  // Act sees to it
-  asio::post(*node_->io_, [this] { Act(); });
-}
+void Node::Impl::Wake() { awake_ = true; }
 
 // What comes at once of what was done (a short batch was written, a read found its blocks in
 // memory) is acted upon in the same turn; but others have to be heard in between.
 void Node::Impl::Act() {
   constexpr int kRounds = 3;
-  if (!ended_.ok()) return;
-  acting_ = true;
+  if (!awake_ || !ended_.ok()) return;
   outbox_.Hold();
   int round = 0;
   do {
@@ -278,8 +273,7 @@ void Node::Impl::Act() {
   } while (awake_ && ended_.ok() && ++round < kRounds);
   outbox_.Flush();
   outbox_.Release();
-  acting_ = false;
-  if (std::exchange(awake_, false)) Wake();
+  if (awake_) asio::post(*node_->io_, [] {});  // in the next turn
 }
 
 void Node::Impl::ActOnce() {

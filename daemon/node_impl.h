@@ -55,6 +55,7 @@ class Node::Impl {
   Outbox& outbox() { return outbox_; }
   Nanos busy_wait() const { return options_.busy_wait; }
   bool AskedJustNow() const;  // by a client
+  void Act();                 // at the end of a turn of the loop
 
  private:
   // A request of a client that a shard has.
@@ -73,7 +74,6 @@ class Node::Impl {
   Status MakeStore();
   Status CreateSystemGroup();
   void Wake();
-  void Act();
   void ActOnce();
   void Tick();
   void EndWith(const Status& status);
@@ -171,8 +171,7 @@ class Node::Impl {
   boost::asio::steady_timer tick_;
 
   NodeOutput out_;
-  bool awake_ = false;  // something is to be acted upon, and will be
-  bool acting_ = false;
+  bool awake_ = false;  // something is to be acted upon at the end of this turn
   Nanos started_ = 0;
   Nanos last_asked_ = 0;       // when a client asked last
   uint64_t next_request_ = 1;  // random at the start: late answers to a former process fit nothing

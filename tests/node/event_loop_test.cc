@@ -114,6 +114,39 @@ TEST_F(EventLoopTest, EndsWhenThereIsNoMoreToDo) {
   EXPECT_EQ(ran, 2);
 }
 
+TEST_F(EventLoopTest, EndsATurnWhenAllThatWasThereIsHandledAndBeforeItLooks) {
+  const auto work = asio::make_work_guard(io_);
+  int handled = 0;
+  std::vector<int> turns;
+  wait_.turn_ends = [&] {
+    EXPECT_EQ(yields_, 0);
+    turns.push_back(handled);
+    if (turns.size() == 1) asio::post(io_, [&] { ++handled; });  // for the next
+    if (turns.size() == 2) io_.stop();
+  };
+  for (int i = 0; i < 5; ++i) asio::post(io_, [&] { ++handled; });
+  RunLoop(&io_, wait_);
+  EXPECT_EQ(turns, (std::vector<int>{5, 6}));
+}
+
+TEST_F(EventLoopTest, TurnsEndWhetherItLooksOrNotAndHoweverMuchThereIs) {
+  for (const Nanos at_most : {Nanos{0}, wait_.at_most}) {
+    asio::io_context io(1);
+    int handled = 0;
+    int turns = 0;
+    const std::function<void()> again = [&] {
+      ++handled;
+      asio::post(io, again);
+    };
+    asio::post(io, again);
+    RunLoop(&io, {.at_most = at_most, .turn_ends = [&] {
+                    if (++turns == 3) io.stop();
+                  }});
+    EXPECT_EQ(turns, 3);
+    EXPECT_LE(handled, 3 * 100);
+  }
+}
+
 TEST(EventLoop, HearsOtherThreadsWhetherItLooksOrSleeps) {
   for (const Nanos at_most : {Nanos{0}, 200 * kMicrosecond}) {
     asio::io_context io(1);
