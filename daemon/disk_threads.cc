@@ -83,8 +83,7 @@ void DiskThreads::Kick(Nanos now) {
         --jobs_;
         engine_->FinishJob(std::unique_ptr<Job>(raw));
         jobs_from_ = 0;
-        Kick(clock_.Now());
-        if (here_ != nullptr) handlers_.due();
+        handlers_.due();
       });
     });
   }

@@ -26,11 +26,11 @@ namespace hydra {
 
 class DiskThreads {
  public:
-  struct Handlers {  // on the owner's thread
+  struct Handlers {  // on the owner's thread; after `durable` and `due` it acts, then calls Kick
     std::function<void(const std::vector<Completion>& durable)> durable;
     std::function<void(ShardRead read)> read;
     std::function<void(Nanos took)> written;  // a batch
-    std::function<void()> due;                // a batch waits for WriteHere
+    std::function<void()> due;                // there may be more to hand out
   };
 
   // `faults`: of a node that takes part in drills; else null.

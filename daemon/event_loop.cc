@@ -14,13 +14,24 @@ constexpr Nanos kWanted = 8 * kMicrosecond;
 // most one slice of time in this much is lost by looking.
 constexpr Nanos kCrowded = 500 * kMicrosecond;
 constexpr Nanos kPause = 10 * kMillisecond;
-// So many events at most are a turn: sockets may have more to say at every look.
-constexpr int kTurn = 64;
+// A turn has so many events at most, and begins none after this time: sockets may have more to say
+// at every look, and a megabyte at a time.
+constexpr int kTurnEvents = 64;
+constexpr Nanos kTurnTime = 200 * kMicrosecond;
 
-class Lookout {
+class Loop {
  public:
-  Lookout(boost::asio::io_context* io, const BusyWait& wait)
+  Loop(boost::asio::io_context* io, const BusyWait& wait)
       : io_(io), wait_(wait), clock_(wait.clock != nullptr ? *wait.clock : real_clock_) {}
+
+  // All that is there, within limits.
+  void Turn() {
+    const Nanos until = clock_.Now() + kTurnTime;
+    for (int events = 0; events < kTurnEvents && io_->poll_one() > 0; ++events) {
+      if (clock_.Now() >= until) break;
+    }
+    if (wait_.turn_ends) wait_.turn_ends();
+  }
 
   // Whether something came; the first of it was handled.
   bool Look() {
@@ -49,13 +60,11 @@ class Lookout {
 }  // namespace
 
 void RunLoop(boost::asio::io_context* io, const BusyWait& wait) {
-  Lookout lookout(io, wait);
+  Loop loop(io, wait);
   while (io->run_one() > 0) {
     do {
-      for (int more = kTurn; more > 0 && io->poll_one() > 0; --more) {
-      }
-      if (wait.turn_ends) wait.turn_ends();
-    } while (wait.at_most > 0 && lookout.Look());
+      loop.Turn();
+    } while (wait.at_most > 0 && loop.Look());
   }
 }
 

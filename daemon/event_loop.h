@@ -15,8 +15,9 @@ namespace hydra {
 struct BusyWait {
   Nanos at_most = 0;                 // 0: not at all
   std::function<bool()> worth = {};  // asked, on the thread, before it looks; empty: always
-  // Called on the thread at the end of a turn: when all that was there has been handled, and before
-  // it looks or sleeps. What is to happen in another turn has to be posted. Empty: nothing.
+  // Called on the thread at the end of a turn: when all that was there has been handled, or much of
+  // it, before it looks or sleeps, and once after a stop. What is to happen in another turn has to
+  // be posted, to an io_context that has other work as well. Empty: nothing.
   std::function<void()> turn_ends = {};
 
   // For tests; null and empty: the real ones.

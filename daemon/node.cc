@@ -368,6 +368,7 @@ Status Node::Impl::Close() {
     disk_->Stop();
     node_->io_->restart();
     node_->io_->poll();
+    Act();  // gives back what waits for a read
     disk_.reset();
   }
   if (!ended_.ok()) return ended_;

@@ -109,7 +109,9 @@ bool Node::Impl::IsKnownStore(const rpc::Catalogue& catalogue) const {
 }
 
 // The incarnations in such a catalogue were given to this store, and to no other ever: when a node
-// is replaced, the change that gives out new ones takes its store from it.
+// is replaced, the change that gives out new ones takes its store from it. (But for a catalogue
+// that a forced survivor did not know: what the others had is never started again,
+// docs/operations.md.)
 void Node::Impl::NameReplicas(const rpc::Catalogue& catalogue) {
   const auto name = [this](GroupId group, uint32_t incarnation) {
     Shard* const shard = core_->shard(group);

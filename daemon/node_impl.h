@@ -135,6 +135,7 @@ class Node::Impl {
   std::set<NodeId> SilentNodes(Nanos patience);
   // It is connected, and did answer lately: on a busy machine nodes are silent for moments.
   bool StillAnswers(NodeId node);
+  bool KeepsCatalogue(const rpc::Catalogue& catalogue);
   // Until then what its replica of group 0 says may be from before it was let in.
   bool IsSystemMember();
   void DropStrangers(const rpc::Catalogue& catalogue);

@@ -138,21 +138,38 @@ void Node::Impl::ChangeMembers(const Server::ClientPtr& client, const Frame& fra
     return Answer(client, frame, rpc::Reply::BUSY,
                   "a majority of the nodes that hold the catalogue does not answer");
   }
-  // A store that is declared lost ends, and takes its vote on the catalogue with it.
-  std::set<NodeId> others = alive;
-  others.erase(request.node());
-  const bool needed = request.kind() == rpc::ChangeNodes::REPLACE && system != nullptr &&
-                      system->ready() && !HasMajority(system->replica().config(), others);
   if (StillAnswers(request.node())) alive.insert(request.node());
-  Change(client, frame, [request, alive, needed](rpc::Catalogue* catalogue) {
-    if (needed) {
+  Change(client, frame, [this, request, alive](rpc::Catalogue* catalogue) {
+    const auto incarnation = [&] {
+      const rpc::CatalogueNode* node = FindNode(*catalogue, request.node());
+      return node == nullptr ? 0 : SystemIncarnation(*node);
+    };
+    const uint32_t before = incarnation();
+    HYDRA_RETURN_IF_ERROR(ChangeNodes(request, alive, catalogue));
+    const bool lost = request.kind() == rpc::ChangeNodes::REPLACE && incarnation() != before;
+    if (lost && !KeepsCatalogue(*catalogue)) {
       return Status::FailedPrecondition(fmt::format(
           "without node {} no majority of those that hold the catalogue answers: start the others "
           "first",
           request.node()));
     }
-    return ChangeNodes(request, alive, catalogue);
+    return Status::Ok();
   });
+}
+
+// A store that is declared lost ends, and takes its vote on the catalogue with it: whether those
+// that this catalogue still knows as the voters they are would decide without it.
+bool Node::Impl::KeepsCatalogue(const rpc::Catalogue& catalogue) {
+  const Shard* system = std::as_const(*core_).shard(kSystemGroup);
+  if (system == nullptr || !system->ready()) return true;  // nor is anything decided here
+  std::set<NodeId> voters;
+  for (const paxos::Member& member : system->replica().config().members()) {
+    const NodeId id = member.id.node;
+    const rpc::CatalogueNode* node = FindNode(catalogue, id);
+    if (node == nullptr || SystemIncarnation(*node) != member.id.incarnation) continue;
+    if (id == options_.node || StillAnswers(id)) voters.insert(id);
+  }
+  return HasMajority(system->replica().config(), voters);
 }
 
 // --- Groups that this node leads ----------------------------------------------------------------

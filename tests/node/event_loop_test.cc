@@ -147,6 +147,23 @@ TEST_F(EventLoopTest, TurnsEndWhetherItLooksOrNotAndHoweverMuchThereIs) {
   }
 }
 
+TEST_F(EventLoopTest, ATurnOfLongEventsEndsEarlier) {
+  int handled = 0;
+  int at_end = 0;
+  for (int i = 0; i < 10; ++i) {
+    asio::post(io_, [&] {
+      ++handled;
+      clock_.Advance(100 * kMicrosecond);
+    });
+  }
+  wait_.turn_ends = [&] {
+    if (at_end == 0) at_end = handled;
+  };
+  RunLoop(&io_, wait_);
+  EXPECT_EQ(at_end, 3);
+  EXPECT_EQ(handled, 10);
+}
+
 TEST(EventLoop, HearsOtherThreadsWhetherItLooksOrSleeps) {
   for (const Nanos at_most : {Nanos{0}, 200 * kMicrosecond}) {
     asio::io_context io(1);
