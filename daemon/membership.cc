@@ -25,6 +25,9 @@ bool WasRemoved(const rpc::Catalogue& catalogue, NodeId id) {
                      [&](const rpc::FormerNode& node) { return node.id() == id; });
 }
 
+// More than any catalogue that was lost with a majority gave to one group since the survivor's.
+constexpr uint32_t kIncarnationsLost = 1024;
+
 bool IsLost(const NodeRow& node) {
   return node.state() == NodeRow::JOINING && node.store().empty() && SystemIncarnation(node) > 1;
 }
@@ -321,11 +324,21 @@ Status ChangeNodes(const rpc::ChangeNodes& request, const std::set<NodeId>& aliv
 }
 
 // (Groups that have no replica there are gone: their new ones never learn who the members are.)
+//
+// The others may have decided on a later catalogue, lost with them, that named replicas; those of
+// nodes that this one takes for lost already too. So names begin anew, well above.
 void OnlySurvivor(NodeId survivor, rpc::Catalogue* catalogue) {
+  const bool again =
+      std::all_of(catalogue->nodes().begin(), catalogue->nodes().end(),
+                  [&](const NodeRow& node) { return node.id() == survivor || IsLost(node); });
+  for (rpc::CatalogueGroup& group : *catalogue->mutable_groups()) {
+    if (!again) SkipIncarnations(kIncarnationsLost, &group);
+  }
   for (NodeRow& node : *catalogue->mutable_nodes()) {
     if (node.id() == survivor) {
       if (node.state() == NodeRow::DRAINING) node.set_state(NodeRow::ACTIVE);
-    } else if (!IsLost(node)) {
+    } else if (!again) {
+      node.set_incarnation(SystemIncarnation(node) + kIncarnationsLost);
       Lose(&node, catalogue);
     }
   }

@@ -27,13 +27,17 @@ void AddRow(NodeId node, rpc::CatalogueGroup* group) {
   if (group->founders().empty()) {
     for (const ReplicaRow& row : group->replicas()) group->add_founders(row.node());
   }
-  uint32_t last = std::max(group->last_incarnation(), 1u);
-  for (const ReplicaRow& row : group->replicas()) last = std::max(last, row.incarnation());
+  SkipIncarnations(1, group);
   ReplicaRow* row = group->add_replicas();
   row->set_node(node);
-  row->set_incarnation(last + 1);
+  row->set_incarnation(group->last_incarnation());
   row->set_state(ReplicaRow::JOINING);
-  group->set_last_incarnation(last + 1);
+}
+
+void SkipIncarnations(uint32_t count, rpc::CatalogueGroup* group) {
+  uint32_t last = std::max(group->last_incarnation(), 1u);
+  for (const ReplicaRow& row : group->replicas()) last = std::max(last, row.incarnation());
+  group->set_last_incarnation(last + count);
 }
 
 bool LeaveRow(NodeId node, rpc::CatalogueGroup* group) {

@@ -22,6 +22,8 @@ bool IsOn(const rpc::CatalogueGroup& group, NodeId node);
 
 // A replica that is to come, under an incarnation that the group has not seen.
 void AddRow(NodeId node, rpc::CatalogueGroup* group);
+// So many are never given.
+void SkipIncarnations(uint32_t count, rpc::CatalogueGroup* group);
 // False: there is none that stays.
 bool LeaveRow(NodeId node, rpc::CatalogueGroup* group);
 

@@ -433,6 +433,29 @@ TEST_F(MembershipTest, TheOnlySurvivorTakesAllOthersForLost) {
   EXPECT_CODE(TrySpeak(3, "store3", false), Code::kFailedPrecondition);
 }
 
+TEST_F(MembershipTest, ASurvivorNamesNoReplicaAsThoseWhoAreGoneMayHave) {
+  Form(3);
+  ASSERT_OK(AddVolume("v", 3));
+  ASSERT_OK(Change(Kind::REPLACE, 3, true));
+  rpc::Catalogue gone = catalogue_;
+  Speak(3, "second3");  // while node 1 is cut off
+  Settle();
+  ASSERT_OK(Change(Kind::REPLACE, 3, true));
+  std::swap(gone, catalogue_);
+  OnlySurvivor(1, &catalogue_);
+  for (const rpc::CatalogueNode& node : catalogue_.nodes()) {
+    const rpc::CatalogueNode& there = gone.nodes(static_cast<int>(node.id()) - 1);
+    if (node.id() == 1) continue;
+    EXPECT_GT(node.incarnation(), there.incarnation()) << node.id();
+  }
+  for (int i = 0; i < catalogue_.groups_size(); ++i) {
+    for (const paxos::Member& member : WantedMembers(catalogue_.groups(i))) {
+      if (member.id.node == 1) continue;
+      EXPECT_GT(member.id.incarnation, gone.groups(i).last_incarnation());
+    }
+  }
+}
+
 // --- Reports ------------------------------------------------------------------------------------
 
 TEST_F(MembershipTest, AnOldReportChangesNothing) {
