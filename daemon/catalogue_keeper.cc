@@ -133,7 +133,7 @@ void CatalogueKeeper::Start(Nanos now) {
       request_ = Read();
       return;
     }
-    next.set_version(catalogue_.version() + 1);
+    next.set_version(std::max(next.version(), catalogue_.version() + 1));
     Result<Buffer> encoded = EncodeCatalogue(next);
     if (!encoded.ok()) {
       Finish(encoded.status());

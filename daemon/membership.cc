@@ -25,9 +25,6 @@ bool WasRemoved(const rpc::Catalogue& catalogue, NodeId id) {
                      [&](const rpc::FormerNode& node) { return node.id() == id; });
 }
 
-// More than any catalogue that was lost with a majority gave to one group since the survivor's.
-constexpr uint32_t kIncarnationsLost = 1024;
-
 bool IsLost(const NodeRow& node) {
   return node.state() == NodeRow::JOINING && node.store().empty() && SystemIncarnation(node) > 1;
 }
@@ -140,7 +137,7 @@ Status AddNode(const rpc::ChangeNodes& request, rpc::Catalogue* catalogue) {
 void Lose(NodeRow* node, rpc::Catalogue* catalogue) {
   if (!node->store().empty()) node->add_former_stores(node->store());
   node->clear_store();
-  node->set_incarnation(SystemIncarnation(*node) + 1);
+  node->set_incarnation(std::max(SystemIncarnation(*node) + 1, catalogue->least_incarnation()));
   node->set_state(NodeRow::JOINING);
   for (rpc::CatalogueGroup& group : *catalogue->mutable_groups()) {
     if (LeaveRow(node->id(), &group)) AddRow(node->id(), &group);
@@ -323,22 +320,42 @@ Status ChangeNodes(const rpc::ChangeNodes& request, const std::set<NodeId>& aliv
   return Status::Unsupported("a change of a newer version: upgrade the nodes");
 }
 
+namespace {
+
+// Those who are gone may have decided on later catalogues, of which nobody knows any more. They
+// gave numbers away: to replicas, groups and volumes, to rights of access, and to the catalogue
+// itself, of which clients keep the highest. What is given from now on is well above.
+void SkipLostNumbers(rpc::Catalogue* catalogue) {
+  constexpr uint32_t kMostLost = 1024;
+  catalogue->set_version(catalogue->version() + kMostLost);
+  catalogue->set_next_group(catalogue->next_group() + kMostLost);
+  catalogue->set_next_volume(catalogue->next_volume() + kMostLost);
+  for (rpc::CatalogueVolume& volume : *catalogue->mutable_volumes()) {
+    volume.set_epoch(EpochOf(volume) + kMostLost);
+  }
+  uint32_t highest = catalogue->least_incarnation();
+  for (const NodeRow& node : catalogue->nodes()) {
+    highest = std::max(highest, SystemIncarnation(node));
+  }
+  catalogue->set_least_incarnation(highest + kMostLost);
+  for (rpc::CatalogueGroup& group : *catalogue->mutable_groups()) {
+    SkipIncarnations(kMostLost, &group);
+    group.clear_config();  // the survivor's may be an older one
+  }
+}
+
+}  // namespace
+
 // (Groups that have no replica there are gone: their new ones never learn who the members are.)
-//
-// The others may have decided on a later catalogue, lost with them, that named replicas; those of
-// nodes that this one takes for lost already too. So names begin anew, well above.
 void OnlySurvivor(NodeId survivor, rpc::Catalogue* catalogue) {
   const bool again =
       std::all_of(catalogue->nodes().begin(), catalogue->nodes().end(),
                   [&](const NodeRow& node) { return node.id() == survivor || IsLost(node); });
-  for (rpc::CatalogueGroup& group : *catalogue->mutable_groups()) {
-    if (!again) SkipIncarnations(kIncarnationsLost, &group);
-  }
+  if (!again) SkipLostNumbers(catalogue);
   for (NodeRow& node : *catalogue->mutable_nodes()) {
     if (node.id() == survivor) {
       if (node.state() == NodeRow::DRAINING) node.set_state(NodeRow::ACTIVE);
     } else if (!again) {
-      node.set_incarnation(SystemIncarnation(node) + kIncarnationsLost);
       Lose(&node, catalogue);
     }
   }
