@@ -261,7 +261,7 @@ TEST(ClusterNetwork, ClientThatDoesNotReadItsAnswersHarmsNobody) {
   }
 }
 
-TEST(ClusterNetwork, ManyClientsThatDoNotReadTheirAnswersShareABoundAndAreHungUpOn) {
+TEST(SoakClusterNetwork, ManyClientsThatDoNotReadTheirAnswersShareABoundAndAreHungUpOn) {
   TestCluster cluster({.nodes = 1, .extra = {}});
   Volume volume = cluster.MakeVolume("data", 16 * kMiB, 1);
   ASSERT_OK(volume.Write(0, Pattern(0, 1, 4 * kMiB)));

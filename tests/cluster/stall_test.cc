@@ -43,7 +43,7 @@ int WriteMany(const TestCluster& cluster, uint64_t count, uint64_t bytes) {
   return failed;
 }
 
-TEST(ClusterStall, AFollowerThatHangsDoesNotKeepTheMemoryOfClientsWrites) {
+TEST(SoakClusterStall, AFollowerThatHangsDoesNotKeepTheMemoryOfClientsWrites) {
   TestCluster cluster;
   Volume volume = cluster.MakeVolume("data", 64 * kMiB);
   ASSERT_EQ(WriteMany(cluster, 64, kMiB), 0);
