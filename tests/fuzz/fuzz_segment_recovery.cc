@@ -73,18 +73,6 @@ void Patch(Store* store, const std::string& path, uint64_t offset, std::span<con
   store->WriteFile(path, contents);
 }
 
-// Header bytes changed and the CRC made right again.
-void Forge(Store* store, const FoundBatch& batch, uint64_t offset, std::span<const uint8_t> bytes) {
-  const uint64_t length = batch.header.header_pages * kPageSize;
-  Patch(store, batch.path, batch.offset() + offset % length, bytes);
-  std::string contents = store->ReadFile(batch.path);
-  auto* header = reinterpret_cast<uint8_t*>(contents.data()) + batch.offset();
-  EncodeFixed32(header + 8, 0);
-  const uint32_t seed = HeaderSeed(store->uuid(), batch.header.segment, batch.header.page);
-  EncodeFixed32(header + 8, Crc32c(header, length, seed));
-  store->WriteFile(batch.path, contents);
-}
-
 // Applies one mutation; false if the input is used up.
 bool Mutate(Decoder* in, const std::vector<FoundBatch>& batches, Store* store, bool* forged) {
   uint8_t what = 0;
@@ -111,7 +99,9 @@ bool Mutate(Decoder* in, const std::vector<FoundBatch>& batches, Store* store, b
     case Mutation::kForgeHeader: {
       const FoundBatch& batch = batches[which % batches.size()];
       *forged = true;
-      if (store->ReadFile(batch.path).size() >= batch.end()) Forge(store, batch, where, bytes);
+      if (store->ReadFile(batch.path).size() >= batch.end()) {
+        store->Forge(batch, where % (batch.header.header_pages * kPageSize), bytes);
+      }
       return true;
     }
     case Mutation::kIdentity: Patch(store, identity, where % 256, bytes); return true;

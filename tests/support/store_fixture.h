@@ -15,29 +15,21 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/sim_disk.h"
-#include "blockstore/batch_format.h"
 #include "blockstore/engine.h"
+#include "tests/support/forge.h"
 #include "tests/support/store_model.h"
 
 namespace hydra::test {
 
 inline constexpr char kStoreDirectory[] = "/store";
 inline constexpr Ballot kFirstBallot{1, 1};
-
-// A batch found on disk by its header, whatever the checkpoint says.
-struct FoundBatch {
-  std::string path;  // of its segment
-  BatchHeader header;
-  uint64_t offset() const { return header.page * kPageSize; }
-  uint64_t payload_offset() const { return (header.page + header.header_pages) * kPageSize; }
-  uint64_t end() const { return (header.page + header.pages()) * kPageSize; }
-};
 
 class Store {
  public:
@@ -119,11 +111,21 @@ class Store {
   void Fail(const std::string& problem) { problems_ += problem; }
   const std::string& Problems() const { return problems_; }
 
-  // All valid batches in all segments, by number.
-  std::vector<FoundBatch> Batches();
-  std::vector<std::string> SegmentPaths();
-  std::string ReadFile(const std::string& path);
-  void WriteFile(const std::string& path, const std::string& contents);
+  // What lies on the disk (tests/support/forge.h).
+  std::vector<FoundBatch> Batches() { return FindBatches(disk_.get(), kStoreDirectory, uuid_); }
+  std::vector<std::string> SegmentPaths() {
+    return test::SegmentPaths(disk_.get(), kStoreDirectory);
+  }
+  std::string ReadFile(const std::string& path) { return ReadWholeFile(disk_.get(), path); }
+  void WriteFile(const std::string& path, const std::string& contents) {
+    WriteWholeFile(disk_.get(), path, contents);
+  }
+  void Forge(const FoundBatch& batch, uint64_t offset, std::span<const uint8_t> bytes) {
+    ForgeHeader(disk_.get(), uuid_, batch, offset, bytes);
+  }
+  void ForgeInChain(const FoundBatch& batch, uint64_t offset, std::span<const uint8_t> bytes) {
+    test::ForgeInChain(disk_.get(), kStoreDirectory, uuid_, batch, offset, bytes);
+  }
 
  private:
   Store(const Options& options, std::unique_ptr<SimDisk> disk);
