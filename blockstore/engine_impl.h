@@ -281,7 +281,7 @@ class EngineImpl final : public Engine, private BatchSink {
   // engine_open.cc
   Status LoadCheckpoint(CheckpointRow* row, std::optional<IntentRow>* intent);
   Status LoadGroup(GroupId group, const GroupMeta& meta);
-  void LoadOpenEntry(Group* group, const OpenEntry& open);
+  Status LoadOpenEntry(Group* group, const OpenEntry& open);
   Status ReplayRecord(const ScannedBatch& batch, size_t index);
   Status ReplayAccept(const RecordView& view, const Placement& placement, uint32_t lane);
   Status ReplayGroup(const GroupRecord& record);

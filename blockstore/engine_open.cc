@@ -296,13 +296,13 @@ Status EngineImpl::LoadGroup(GroupId id, const GroupMeta& meta) {
   group.install = meta.install;
   group.mixed_until = group.overlay_from = meta.mixed_until;
   if (group.mixed_until > group.applied) HYDRA_RETURN_IF_ERROR(LoadAheadRows(&group));
-  for (const OpenEntry& open : meta.open) LoadOpenEntry(&group, open);
+  for (const OpenEntry& open : meta.open) HYDRA_RETURN_IF_ERROR(LoadOpenEntry(&group, open));
   return Status::Ok();
 }
 
 // An entry accepted before the checkpoint and not applied by it. If its record cannot be read, it
 // is faulty, not absent: the replica remembers that it accepted something in that ballot.
-void EngineImpl::LoadOpenEntry(Group* group, const OpenEntry& open) {
+Status EngineImpl::LoadOpenEntry(Group* group, const OpenEntry& open) {
   auto entry = std::make_shared<LiveEntry>();
   entry->instance = open.instance;
   entry->ballot = open.ballot;
@@ -314,6 +314,7 @@ void EngineImpl::LoadOpenEntry(Group* group, const OpenEntry& open) {
   for (size_t i = 0; batch.ok() && i < batch->records.size(); ++i) {
     if (batch->records[i].offset != open.placement.record_offset) continue;
     auto record = DecodeAccept(batch->records[i]);
+    if (record.status().code() == Code::kUnsupported) return record.status();
     if (!record.ok() || record->instance != open.instance || record->ballot != open.ballot) break;
     entry->entry = std::move(record->entry);
     entry->understood = record->understood;
@@ -322,6 +323,7 @@ void EngineImpl::LoadOpenEntry(Group* group, const OpenEntry& open) {
   }
   group->live[open.instance] = entry;
   IndexEntry(group, *entry);
+  return Status::Ok();
 }
 
 // --- Replay -----------------------------------------------------------------------------------
@@ -396,10 +398,11 @@ Status EngineImpl::ReplayRecord(const ScannedBatch& batch, size_t index) {
     case RecordType::kInstall: return ReplayInstall(view, placement);
     case RecordType::kChunk: return ReplayChunk(view, placement);
   }
-  return Status::Unsupported(fmt::format(
-      "the stream has a record of type {}, which this build does not know. Upgrade Hydra on this "
-      "node",
-      view.type));
+  return Status::Unsupported(
+      fmt::format("the stream has a record of type {}, which this build does not know: it was "
+                  "written by a newer "
+                  "Hydra; upgrade this node",
+                  view.type));
 }
 
 Status EngineImpl::ReplayAccept(const RecordView& view, const Placement& placement, uint32_t lane) {
@@ -458,8 +461,12 @@ Status EngineImpl::ReplayStable(GroupId id, Instance stable) {
   if (group == nullptr) return Status::Ok();
   while (group->stable < stable) {
     const auto next = group->live.find(group->stable + 1);
-    if (next == group->live.end() || next->second->faulty || next->second->doubtful ||
-        !next->second->understood) {
+    if (next == group->live.end() || next->second->faulty || next->second->doubtful) break;
+    if (!next->second->understood) {
+      HYDRA_LOG_ERROR(
+          "group {}: instance {} holds an operation of a newer Hydra: upgrade this node", id,
+          next->first);
+      group->halted = true;
       break;
     }
     group->waiting.push_back(next->second);

@@ -134,8 +134,13 @@ uint32_t StatePages(const InstallRecord& record) {
   return static_cast<uint32_t>((record.state_bytes + kPageSize - 1) / kPageSize);
 }
 
-bool Fits(const RecordView& view, RecordType type) {
-  return view.type == static_cast<uint8_t>(type) && view.version == kRecordVersion;
+// Whether a record is of this type, in the form that this build knows.
+Status CheckHead(const RecordView& view, RecordType type, const char* what) {
+  if (view.type != static_cast<uint8_t>(type) || view.version == 0) return Malformed(what);
+  if (view.version == kRecordVersion) return Status::Ok();
+  return Status::Unsupported(
+      fmt::format("a {} record of version {} was written by a newer Hydra; upgrade this node", what,
+                  view.version));
 }
 
 }  // namespace
@@ -274,13 +279,14 @@ Result<std::vector<RecordView>> SplitRecords(std::span<const uint8_t> bytes, uin
 }
 
 Result<AcceptRecord> DecodeAccept(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kAccept, "accept"));
   AcceptRecord record;
   Decoder in(view.body);
   uint64_t operations = 0;
-  if (!Fits(view, RecordType::kAccept) || !in.Varint32(&record.group) ||
-      !in.Varint64(&record.instance) || !in.Varint64(&record.ballot.round) ||
-      !in.Varint32(&record.ballot.node) || !in.Varint64(&record.stable) ||
-      !in.Varint64(&operations) || operations > kMaxOpsPerEntry || record.instance > kMaxInstance) {
+  if (!in.Varint32(&record.group) || !in.Varint64(&record.instance) ||
+      !in.Varint64(&record.ballot.round) || !in.Varint32(&record.ballot.node) ||
+      !in.Varint64(&record.stable) || !in.Varint64(&operations) || operations > kMaxOpsPerEntry ||
+      record.instance > kMaxInstance) {
     return Malformed("accept");
   }
   for (uint64_t i = 0; i < operations; ++i) {
@@ -300,42 +306,43 @@ Result<AcceptRecord> DecodeAccept(const RecordView& view) {
 }
 
 Result<HardStateRecord> DecodeHardState(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kHardState, "hard state"));
   HardStateRecord record;
   Decoder in(view.body);
-  if (!Fits(view, RecordType::kHardState) || !in.Varint32(&record.group) ||
-      !in.Varint64(&record.promised.round) || !in.Varint32(&record.promised.node) ||
-      !in.LengthPrefixed(&record.opaque) || in.remaining() != 0) {
+  if (!in.Varint32(&record.group) || !in.Varint64(&record.promised.round) ||
+      !in.Varint32(&record.promised.node) || !in.LengthPrefixed(&record.opaque) ||
+      in.remaining() != 0) {
     return Malformed("hard state");
   }
   return record;
 }
 
 Result<TruncateRecord> DecodeTruncate(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kTruncate, "truncate"));
   TruncateRecord record;
   Decoder in(view.body);
-  if (!Fits(view, RecordType::kTruncate) || !in.Varint32(&record.group) ||
-      !in.Varint64(&record.instance) || in.remaining() != 0) {
+  if (!in.Varint32(&record.group) || !in.Varint64(&record.instance) || in.remaining() != 0) {
     return Malformed("truncate");
   }
   return record;
 }
 
 Result<CheckpointRecord> DecodeCheckpoint(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kCheckpoint, "checkpoint"));
   CheckpointRecord record;
   Decoder in(view.body);
-  if (!Fits(view, RecordType::kCheckpoint) || !in.Varint64(&record.id) ||
-      !in.Varint64(&record.replay_from) || in.remaining() != 0) {
+  if (!in.Varint64(&record.id) || !in.Varint64(&record.replay_from) || in.remaining() != 0) {
     return Malformed("checkpoint");
   }
   return record;
 }
 
 Result<RelocateRecord> DecodeRelocate(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kRelocate, "relocate"));
   RelocateRecord record;
   Decoder in(view.body);
   uint8_t block_pages = 0;
-  if (!Fits(view, RecordType::kRelocate) || !in.Varint32(&record.group) ||
-      !in.Varint64(&record.lba) || !in.Varint64(&record.version) ||
+  if (!in.Varint32(&record.group) || !in.Varint64(&record.lba) || !in.Varint64(&record.version) ||
       !in.Varint32(&record.old_reference.segment) || !in.Varint32(&record.old_reference.page) ||
       !in.Fixed32(&record.old_reference.crc) || !in.U8(&block_pages) || in.remaining() != 0 ||
       block_pages == 0 || block_pages > kMaxBlockPages || block_pages != view.payload_pages) {
@@ -346,13 +353,14 @@ Result<RelocateRecord> DecodeRelocate(const RecordView& view) {
 }
 
 Result<GroupRecord> DecodeGroup(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kGroup, "group"));
   GroupRecord record;
   Decoder in(view.body);
   uint8_t action = 0;
   uint8_t block_pages = 0;
-  if (!Fits(view, RecordType::kGroup) || !in.Varint32(&record.group) || !in.U8(&action) ||
-      !in.U8(&block_pages) || in.remaining() != 0 || (action != 1 && action != 2) ||
-      block_pages == 0 || block_pages > kMaxBlockPages) {
+  if (!in.Varint32(&record.group) || !in.U8(&action) || !in.U8(&block_pages) ||
+      in.remaining() != 0 || (action != 1 && action != 2) || block_pages == 0 ||
+      block_pages > kMaxBlockPages) {
     return Malformed("group");
   }
   record.action = static_cast<GroupAction>(action);
@@ -361,10 +369,11 @@ Result<GroupRecord> DecodeGroup(const RecordView& view) {
 }
 
 Result<StableRecord> DecodeStable(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kStable, "stable"));
   StableRecord record;
   Decoder in(view.body);
   uint64_t count = 0;
-  if (!Fits(view, RecordType::kStable) || !in.Varint64(&count) || count > in.remaining()) {
+  if (!in.Varint64(&count) || count > in.remaining()) {
     return Malformed("stable");
   }
   for (uint64_t i = 0; i < count; ++i) {
@@ -378,11 +387,12 @@ Result<StableRecord> DecodeStable(const RecordView& view) {
 }
 
 Result<InstallRecord> DecodeInstall(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kInstall, "install"));
   InstallRecord record;
   Decoder in(view.body);
   uint8_t action = 0;
   uint8_t mode = 0;
-  if (!Fits(view, RecordType::kInstall) || !in.Varint32(&record.group) || !in.U8(&action)) {
+  if (!in.Varint32(&record.group) || !in.U8(&action)) {
     return Malformed("install");
   }
   record.action = static_cast<InstallAction>(action);
@@ -411,13 +421,13 @@ Result<InstallRecord> DecodeInstall(const RecordView& view) {
 }
 
 Result<ChunkRecord> DecodeChunk(const RecordView& view) {
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kChunk, "chunk"));
   ChunkRecord record;
   Decoder in(view.body);
   uint8_t flags = 0;
   uint8_t block_pages = 0;
   uint64_t count = 0;
-  if (!Fits(view, RecordType::kChunk) || !in.Varint32(&record.group) ||
-      !in.Varint64(&record.as_of) || !in.Varint64(&record.newest) ||
+  if (!in.Varint32(&record.group) || !in.Varint64(&record.as_of) || !in.Varint64(&record.newest) ||
       !in.Varint64(&record.covered) || !in.LengthPrefixed(&record.cursor) || !in.U8(&flags) ||
       (flags & ~kLastChunk) != 0 || !in.U8(&block_pages) || block_pages == 0 ||
       block_pages > kMaxBlockPages || !in.Varint64(&count) || count > in.remaining() ||

@@ -143,6 +143,8 @@ struct RecordView {
 Result<std::vector<RecordView>> SplitRecords(std::span<const uint8_t> bytes, uint32_t count,
                                              uint32_t payload_pages, uint32_t offset);
 
+// kUnsupported: of a version that this build does not know. kCorruption: no record that any build
+// writes.
 Result<AcceptRecord> DecodeAccept(const RecordView& view);
 Result<HardStateRecord> DecodeHardState(const RecordView& view);
 Result<TruncateRecord> DecodeTruncate(const RecordView& view);

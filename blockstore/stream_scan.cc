@@ -227,6 +227,8 @@ Result<bool> StreamScanner::Settle(bool successor, bool impostor, BatchSink* sin
                          .payload_valid = true};
   if (!successor) {
     const Status payload = VerifyPayload(*table_, pending.batch);
+    // The header is valid, so a newer Hydra wrote it, and only that can tell whether it is whole.
+    if (payload.code() == Code::kUnsupported) return payload;
     evidence.payload_valid = payload.ok();
     evidence.readable =
         payload.code() != Code::kIoError && IsWhole(pending.batch.header.segment) && !segment_lost_;

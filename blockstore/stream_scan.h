@@ -47,7 +47,7 @@ Result<ScannedBatch> ReadBatchHeader(const Uuid& store, const SegmentTable& tabl
                                      uint32_t segment_pages, SegmentNumber segment, uint32_t page);
 
 // Whether every block that the batch's records describe has the bytes its CRC says. kCorruption:
-// no. kIoError: unreadable.
+// no. kIoError: unreadable. kUnsupported: a newer Hydra wrote it.
 Status VerifyPayload(const SegmentTable& table, const ScannedBatch& batch);
 
 class BatchSink {

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "base/coding.h"
 #include "base/logging.h"
@@ -23,6 +25,11 @@ constexpr Nanos kIdleLook = 100 * kMillisecond;
 uint64_t PayloadOf(const paxos::Body& body) {
   if (body == nullptr) return 0;
   return uint64_t{static_cast<const EntryBody*>(body.get())->entry.PayloadPages()} * kPageSize;
+}
+
+Status NotUnderstood(Instance instance) {
+  return Status::Unsupported(
+      fmt::format("instance {} holds an operation of a newer Hydra; upgrade this node", instance));
 }
 
 }  // namespace
@@ -130,6 +137,7 @@ Status Shard::RollForward() {
     }
     for (const LogEntry& entry : entries) {
       const Instance i = next++;
+      if (!entry.record.understood) return NotUnderstood(i);
       if (HYDRA_SABOTAGE(kForgetSessions) && i != info.applied) continue;
       const auto outcomes = state_.Apply(i, entry.record.entry);
       if (!outcomes.ok()) return outcomes.status();
@@ -142,9 +150,13 @@ Status Shard::RecoveredEntries(paxos::RecoveredState* out) {
   for (const LogEntryInfo& entry :
        engine_->LogEntries(store_group_, out->applied + 1, kMaxInstance)) {
     const auto record = engine_->ReadLogRecord(store_group_, entry.instance);
-    if (!record.ok()) {
-      // What was accepted is unknown, that something was is not.
+    if (!record.ok() || !record->understood) {
+      // What was accepted is unknown, that something was is not. (An entry that ends before an
+      // operation of a newer Hydra would pass for another, even for a no-op.)
       HYDRA_PROBE("shard: an accepted entry cannot be read at all");
+      if (record.ok()) {
+        HYDRA_LOG_ERROR("group {}: {}", options_.group, NotUnderstood(entry.instance).message());
+      }
       out->suspect = true;
       // In which ballot is known all the same: the record that takes its place must not go back.
       out->entries.push_back({entry.instance, entry.ballot, {}, true});
@@ -367,6 +379,7 @@ bool Shard::ApplyOne(const paxos::Chosen& chosen, Nanos now) {
       Fail(record.status().WithContext("read an entry to apply"));
       return false;
     }
+    HYDRA_CHECK(record->understood);  // RecoveredEntries takes no other
     made = std::move(record->entry);
     const auto meta = MetaOf(made, chosen.instance);
     HYDRA_CHECK(meta.ok() && meta->digest == chosen.meta.digest);
