@@ -25,6 +25,19 @@ CheckpointJob::CheckpointJob(MapStore* store, Input input)
 
 CheckpointJob::~CheckpointJob() = default;
 
+void CheckpointJob::Run() {
+  batch_->Clear();
+  swept_groups_.clear();
+  swept_rows_ = 0;
+  read_failed_ = false;
+  status_ = Write();
+}
+
+Status CheckpointJob::OfRead(Status status) {
+  read_failed_ = !status.ok();
+  return status;
+}
+
 Status CheckpointJob::Write() {
   if (HYDRA_SABOTAGE(kAppliedNotAtomic)) {
     WriteMetas();
@@ -96,16 +109,16 @@ Status CheckpointJob::WriteRows() {
 Status CheckpointJob::DeleteZeroed(GroupId group, Extent extent, Version version) {
   const uint64_t blocks = input_.blocks_per_extent.at(group);
   const Lba end = (extent + 1) * blocks;
-  return store_->Scan(BlockRowKey(group, extent * blocks), TagPrefix(group, 'm'),
-                      [&](std::string_view key, std::string_view value) {
-                        const auto parsed = ParseMapKey(key);
-                        if (!parsed || parsed->first >= end) return false;
-                        auto row = ParseBlockRow(value);
-                        if (row.ok() && row->version < version) {
-                          batch_->Delete(leveldb::Slice(key.data(), key.size()));
-                        }
-                        return true;
-                      });
+  return OfRead(store_->Scan(BlockRowKey(group, extent * blocks), TagPrefix(group, 'm'),
+                             [&](std::string_view key, std::string_view value) {
+                               const auto parsed = ParseMapKey(key);
+                               if (!parsed || parsed->first >= end) return false;
+                               auto row = ParseBlockRow(value);
+                               if (row.ok() && row->version < version) {
+                                 batch_->Delete(leveldb::Slice(key.data(), key.size()));
+                               }
+                               return true;
+                             }));
 }
 
 Status CheckpointJob::WriteChanges() {
@@ -155,29 +168,33 @@ Status CheckpointJob::SweepChanges() {
     if (swept_rows_ >= input_.sweep_limit) break;
     const std::string prefix = TagPrefix(entry.first, 'v');
     Status status;
-    HYDRA_RETURN_IF_ERROR(
+    const Status scanned =
         store_->Scan(prefix, prefix, [&](std::string_view key, std::string_view value) {
           const auto change = ParseMapKey(key);
           if (!change || value.size() != 1) {
-            status = Status::Corruption("malformed change row in the map");
+            status = OfRead(Status::Corruption("malformed change row in the map"));
             return false;
           }
           if (change->first > horizon || swept_rows_ >= input_.sweep_limit) return false;
           ++swept_rows_;
           status = SweepChange(key, static_cast<ChangeKind>(value[0]), *change);
           return status.ok();
-        }));
-    HYDRA_RETURN_IF_ERROR(status);
+        });
+    HYDRA_RETURN_IF_ERROR(status);  // first: it may be a write's
+    HYDRA_RETURN_IF_ERROR(OfRead(scanned));
   }
   return Status::Ok();
 }
 
-// Removes a change row, and with it the tombstone that existed only for its sake.
+// Removes a change row, and with it the tombstone that existed only for its sake. Whether there is
+// one has to be known: without its change row, nothing would ever lead to it again.
 Status CheckpointJob::SweepChange(std::string_view key, ChangeKind kind, const MapKey& change) {
   batch_->Delete(leveldb::Slice(key.data(), key.size()));
   if (kind == ChangeKind::kExtent) {
     const std::string extent = ExtentRowKey(change.group, change.second);
     auto value = store_->Get(extent);
+    HYDRA_RETURN_IF_ERROR(
+        OfRead(value.status().code() == Code::kNotFound ? Status::Ok() : value.status()));
     if (value.ok() && value->size() == sizeof(Version) &&
         DecodeFixed64(AsBytes(*value).data()) == change.first) {
       batch_->Delete(extent);
@@ -185,9 +202,12 @@ Status CheckpointJob::SweepChange(std::string_view key, ChangeKind kind, const M
   } else if (kind != ChangeKind::kData) {
     const std::string block = BlockRowKey(change.group, change.second);
     auto value = store_->Get(block);
+    HYDRA_RETURN_IF_ERROR(
+        OfRead(value.status().code() == Code::kNotFound ? Status::Ok() : value.status()));
     if (value.ok()) {
-      HYDRA_ASSIGN_OR_RETURN(const MapRow row, ParseBlockRow(*value));
-      if (row.version == change.first && row.kind != BlockKind::kData) batch_->Delete(block);
+      const auto row = ParseBlockRow(*value);
+      HYDRA_RETURN_IF_ERROR(OfRead(row.status()));
+      if (row->version == change.first && row->kind != BlockKind::kData) batch_->Delete(block);
     }
   }
   return FlushIfLarge();
@@ -198,17 +218,19 @@ Status CheckpointJob::SweepDropped() {
     const std::string prefix = GroupPrefix(group);
     bool done = true;
     Status status;
-    HYDRA_RETURN_IF_ERROR(store_->Scan(prefix, prefix, [&](std::string_view key, std::string_view) {
-      if (swept_rows_ >= input_.sweep_limit) {
-        done = false;
-        return false;
-      }
-      ++swept_rows_;
-      batch_->Delete(leveldb::Slice(key.data(), key.size()));
-      status = FlushIfLarge();
-      return status.ok();
-    }));
-    HYDRA_RETURN_IF_ERROR(status);
+    const Status scanned =
+        store_->Scan(prefix, prefix, [&](std::string_view key, std::string_view) {
+          if (swept_rows_ >= input_.sweep_limit) {
+            done = false;
+            return false;
+          }
+          ++swept_rows_;
+          batch_->Delete(leveldb::Slice(key.data(), key.size()));
+          status = FlushIfLarge();
+          return status.ok();
+        });
+    HYDRA_RETURN_IF_ERROR(status);  // first: it is a write's
+    HYDRA_RETURN_IF_ERROR(OfRead(scanned));
     if (done) {
       batch_->Put(DroppedKey(group), leveldb::Slice(kSwept, 1));
       swept_groups_.push_back(group);

@@ -22,7 +22,8 @@ namespace hydra {
 // Writes one checkpoint to LevelDB (docs/disk-format.md, section 6): the intent; the frozen
 // generation; presence; sweeping; then, in one batch that makes it valid, the metas and the
 // position. Every batch is synced. Everything it works on is its own or immutable, so Run may be
-// on any thread; the engine folds the outcome in afterwards.
+// on any thread; the engine folds the outcome in afterwards. If the map could not be read, it may
+// be run again: it writes the same rows, and what is swept twice is gone all the same.
 class CheckpointJob final : public Job {
  public:
   struct Input {
@@ -42,10 +43,12 @@ class CheckpointJob final : public Job {
   CheckpointJob(MapStore* store, Input input);
   ~CheckpointJob() override;
 
-  void Run() override { status_ = Write(); }
+  void Run() override;
   const char* name() const override { return "checkpoint"; }
 
   const Status& status() const { return status_; }
+  // It failed, and no write did: it may be run again.
+  bool read_failed() const { return read_failed_; }
   const Input& input() const { return input_; }
   const std::vector<GroupId>& swept_groups() const { return swept_groups_; }
 
@@ -63,12 +66,14 @@ class CheckpointJob final : public Job {
   Status WriteFinal();
   Status FlushIfLarge();
   Status Flush();
+  Status OfRead(Status status);  // notes a failure as that of a read
 
   MapStore* store_;
   Input input_;
   std::unique_ptr<leveldb::WriteBatch> batch_;
   std::vector<GroupId> swept_groups_;
   size_t swept_rows_ = 0;
+  bool read_failed_ = false;
   Status status_;
 };
 

@@ -18,7 +18,9 @@
 //  * nothing half-written is ever visible: a record is recovered whole or not at all;
 //  * rot is detected and reported as faulty, never passed on, never taken for absence;
 //  * after one failed write or flush the engine is poisoned: every later call fails with
-//    kPoisoned, nothing is retried. Failed reads poison nothing.
+//    kPoisoned, nothing is retried. A failed read poisons nothing: a checkpoint that could not read
+//    the map is put off and run again. Only if that fails for a minute, or if LevelDB itself
+//    refuses further writes because it could not read, does the engine stop.
 #pragma once
 
 #include <cstdint>
@@ -252,7 +254,8 @@ struct EngineStats {
 
 struct Room {
   uint64_t bytes = 0;
-  bool known = false;  // false: perhaps more, once what is live has been counted after a start
+  // False: perhaps more, once what is live has been counted after a start.
+  bool known = false;
 };
 
 // How far a purge is.

@@ -20,6 +20,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -238,7 +239,9 @@ class EngineImpl final : public Engine, private BatchSink {
   Status InstallFinish(GroupId group, Instance applied, std::string state, uint64_t token) override;
   Status InstallAbort(GroupId group, uint64_t token) override;
   std::unique_ptr<Job> NextJob() override;
-  bool AwaitsJob() const override { return draining_ || checkpoint_requested_; }
+  bool AwaitsJob() const override {
+    return draining_ || (checkpoint_requested_ && put_off_checkpoint_ == nullptr);
+  }
   void FinishJob(std::unique_ptr<Job> job) override;
   void RequestCheckpoint() override { checkpoint_requested_ = true; }
   void RequestVacuum(bool enabled) override { vacuum_enabled_ = enabled; }
@@ -292,7 +295,7 @@ class EngineImpl final : public Engine, private BatchSink {
   // engine_log.cc
   Result<Group*> Usable(GroupId group);
   Group* FindGroup(GroupId group);
-  Status Poison(const Status& cause);
+  Status Poison(const Status& cause, std::string_view why = "a write failed");
   void Queue(Urgency urgency, PendingRecord pending, std::string record, Payload payload);
   void Complete(PendingRecord pending, const Placement& placement,
                 std::vector<Completion>* completions);
@@ -347,6 +350,8 @@ class EngineImpl final : public Engine, private BatchSink {
   std::unique_ptr<Job> BeginCheckpoint(bool clean);
   GroupMeta MetaOf(Group* group);
   void FinishCheckpoint(CheckpointJob* job);
+  void PutOffCheckpoint(std::unique_ptr<CheckpointJob> job);
+  Status CheckpointNow(bool clean);
   void FinishAccounting(AccountingJob* job);
   void FreeCondemned();
   void TrimLogs(SegmentNumber segment);
@@ -403,6 +408,9 @@ class EngineImpl final : public Engine, private BatchSink {
   uint64_t replay_from_ = 0;  // batch
   bool checkpoint_requested_ = false;
   bool checkpoint_running_ = false;
+  std::unique_ptr<CheckpointJob> put_off_checkpoint_;  // to be run again
+  unsigned checkpoint_tries_ = 0;                      // of that
+  Nanos checkpoint_from_ = 0;                          // the next one, not before
   bool draining_ = false;  // a checkpoint waits for applied entries to become durable
   bool ballast_released_ = false;
   bool checkpoint_refused_ = false;  // for want of space, and said so
@@ -416,7 +424,9 @@ class EngineImpl final : public Engine, private BatchSink {
   std::string accounting_cursor_;
   bool accounting_running_ = false;
   bool accounting_complete_ = false;
-  bool accounting_failed_ = false;
+  unsigned accounting_tries_ = 0;  // failed since the last piece that was read
+  Nanos accounting_from_ = 0;      // the next try, not before
+  Status accounting_failed_;       // for good
 
   bool vacuum_enabled_ = true;
   VacuumState vacuum_;

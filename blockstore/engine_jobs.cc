@@ -22,6 +22,11 @@ constexpr size_t kMinSweep = 10'000;
 constexpr uint64_t kBytesPerRow = 400;
 constexpr uint64_t kCheckpointMargin = 8u << 20;
 constexpr size_t kCheckpointForSegments = 4;
+// Reads of the map that fail are tried again, each time after twice the pause: for 51 s and 63 s.
+constexpr Nanos kFirstAccountingPause = 100 * kMillisecond;
+constexpr unsigned kAccountingTries = 10;
+constexpr Nanos kFirstCheckpointPause = kSecond;
+constexpr unsigned kCheckpointTries = 7;
 
 }  // namespace
 
@@ -103,7 +108,8 @@ std::unique_ptr<Job> EngineImpl::NextJob() {
   if (auto job = NextVacuumJob()) return job;
   if (cleaning && vacuum_.victim == 0) return NextJob();  // a victim is done: what next?
   if (auto job = volume_->NextSpareJob()) return job;
-  if (!accounting_complete_ && !accounting_running_ && !accounting_failed_) {
+  if (!accounting_complete_ && !accounting_running_ && accounting_failed_.ok() &&
+      now_ >= accounting_from_) {
     accounting_running_ = true;
     return std::make_unique<AccountingJob>(store_.get(), accounting_cursor_);
   }
@@ -112,7 +118,15 @@ std::unique_ptr<Job> EngineImpl::NextJob() {
 
 void EngineImpl::FinishJob(std::unique_ptr<Job> job) {
   if (auto* checkpoint = dynamic_cast<CheckpointJob*>(job.get())) {
-    FinishCheckpoint(checkpoint);
+    checkpoint_running_ = false;
+    if (checkpoint->status().ok()) {
+      FinishCheckpoint(checkpoint);
+    } else if (checkpoint->read_failed()) {
+      (void)job.release();
+      PutOffCheckpoint(std::unique_ptr<CheckpointJob>(checkpoint));
+    } else {
+      (void)Poison(checkpoint->status());
+    }
   } else if (auto* accounting = dynamic_cast<AccountingJob*>(job.get())) {
     FinishAccounting(accounting);
   } else if (auto* scan = dynamic_cast<VacuumScanJob*>(job.get())) {
@@ -129,12 +143,19 @@ void EngineImpl::FinishJob(std::unique_ptr<Job> job) {
 void EngineImpl::FinishAccounting(AccountingJob* job) {
   accounting_running_ = false;
   if (!job->status.ok()) {
-    // Reads and writes go on; only freeing space does not, until the next start.
+    // Reads and writes go on; only freeing space does not.
+    if (++accounting_tries_ < kAccountingTries) {
+      HYDRA_LOG_WARN("what is live cannot be counted yet: {}", job->status.ToString());
+      accounting_from_ = now_ + (kFirstAccountingPause << (accounting_tries_ - 1));
+      return;
+    }
     HYDRA_LOG_ERROR("the map cannot be read whole, so no space can be freed: {}",
                     job->status.ToString());
-    accounting_failed_ = true;
+    accounting_failed_ = job->status;
+    volume_->SetAccountingFailed(job->status);
     return;
   }
+  accounting_tries_ = 0;
   for (const auto& row : job->rows) map_->LoadSegment(row.group, row.lba, row.segment);
   accounting_cursor_ = std::move(job->next);
   if (job->done) {
@@ -147,6 +168,7 @@ void EngineImpl::FinishAccounting(AccountingJob* job) {
 
 bool EngineImpl::WantsCheckpoint() const {
   if (checkpoint_running_) return false;
+  if (put_off_checkpoint_ != nullptr) return now_ >= checkpoint_from_;
   if (checkpoint_requested_ || map_->rows() >= options_.overlay_rows) return true;
   if (durable_batch() >= replay_from_ + options_.checkpoint_batches) return true;
   if (!accounting_complete_ || (!volume_->WantsVacuum(0) && !purging())) return false;
@@ -191,6 +213,10 @@ bool EngineImpl::CheckpointFits() {
 
 std::unique_ptr<Job> EngineImpl::BeginCheckpoint(bool clean) {
   HYDRA_CHECK(!checkpoint_running_);
+  if (put_off_checkpoint_ != nullptr) {
+    checkpoint_running_ = true;
+    return std::move(put_off_checkpoint_);
+  }
   draining_ = true;
   for (const auto& [id, group] : groups_) {
     if (!group.waiting.empty()) return nullptr;  // soon: its record is queued or in flight
@@ -231,15 +257,26 @@ std::unique_ptr<Job> EngineImpl::BeginCheckpoint(bool clean) {
   return std::make_unique<CheckpointJob>(store_.get(), std::move(input));
 }
 
-void EngineImpl::FinishCheckpoint(CheckpointJob* job) {
-  checkpoint_running_ = false;
-  if (!job->status().ok()) {
-    (void)Poison(job->status());
-    return;
+// The map could not be read. What the checkpoint froze stays frozen, and it is run again as it is:
+// to recovery it looks like one that was cut short.
+void EngineImpl::PutOffCheckpoint(std::unique_ptr<CheckpointJob> job) {
+  if (now_ >= checkpoint_from_) {  // else somebody did not wait for the next try
+    if (++checkpoint_tries_ >= kCheckpointTries) {
+      (void)Poison(job->status(), "it could not read its map for a checkpoint");
+      return;
+    }
+    checkpoint_from_ = now_ + (kFirstCheckpointPause << (checkpoint_tries_ - 1));
   }
+  HYDRA_LOG_WARN("a checkpoint is put off: {}", job->status().ToString());
+  put_off_checkpoint_ = std::move(job);
+}
+
+void EngineImpl::FinishCheckpoint(CheckpointJob* job) {
   const CheckpointJob::Input& input = job->input();
   map_->Thaw();
   ++checkpoints_;
+  checkpoint_tries_ = 0;
+  checkpoint_from_ = 0;
   replay_from_ = input.row.position.next_batch;
   for (const auto& [id, meta] : input.metas) {
     if (Group* group = FindGroup(id)) {
@@ -297,11 +334,22 @@ Status EngineImpl::Checkpoint() {
   HYDRA_RETURN_IF_ERROR(poisoned_);
   if (checkpoint_running_) return Status::Busy("a checkpoint is being written");
   HYDRA_RETURN_IF_ERROR(Drain(nullptr));
-  auto job = BeginCheckpoint(false);
-  if (job == nullptr) return Status::NoSpace("no room on the disk for a checkpoint");
-  job->Run();
-  FinishJob(std::move(job));
-  return poisoned_;
+  return CheckpointNow(false);
+}
+
+// One that was put off comes first; it does not cover what was applied since.
+Status EngineImpl::CheckpointNow(bool clean) {
+  for (bool covers = false; !covers;) {
+    covers = put_off_checkpoint_ == nullptr;
+    auto job = BeginCheckpoint(clean);
+    if (job == nullptr) return Status::NoSpace("no room on the disk for a checkpoint");
+    job->Run();
+    const Status status = static_cast<CheckpointJob*>(job.get())->status();
+    FinishJob(std::move(job));
+    HYDRA_RETURN_IF_ERROR(poisoned_);
+    HYDRA_RETURN_IF_ERROR(status);
+  }
+  return Status::Ok();
 }
 
 Status EngineImpl::Drain(std::vector<Completion>* completions) {

@@ -31,13 +31,12 @@ Result<Group*> EngineImpl::Usable(GroupId id) {
   return group;
 }
 
-Status EngineImpl::Poison(const Status& cause) {
+Status EngineImpl::Poison(const Status& cause, std::string_view why) {
   if (poisoned_.ok()) {
     poisoned_ = Status::Poisoned(fmt::format(
-        "the store stopped after a failed write ({}). Nothing acknowledged is lost, but nothing "
-        "more can be trusted to this disk: restart the node, and replace the disk if it fails "
-        "again",
-        cause.ToString()));
+        "the store stopped because {} ({}). Nothing acknowledged is lost, but nothing more can be "
+        "trusted to this disk: restart the node, and replace the disk if it fails again",
+        why, cause.ToString()));
     HYDRA_LOG_ERROR("{}: {}", options_.dir, poisoned_.ToString());
   }
   return poisoned_;

@@ -549,12 +549,13 @@ Status EngineImpl::Close() {
     }
   }
   HYDRA_RETURN_IF_ERROR(poisoned_);
-  auto job = BeginCheckpoint(true);
-  if (job == nullptr) return Status::Unavailable("the last checkpoint found no room on the disk");
-  job->Run();
-  FinishJob(std::move(job));
-  if (poisoned_.ok()) store_->Settle();
-  return poisoned_;
+  const Status checkpointed = CheckpointNow(true);
+  if (checkpointed.code() == Code::kNoSpace) {
+    return Status::Unavailable("the last checkpoint found no room on the disk");
+  }
+  HYDRA_RETURN_IF_ERROR(checkpointed);
+  store_->Settle();
+  return Status::Ok();
 }
 
 }  // namespace hydra

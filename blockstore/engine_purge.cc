@@ -21,7 +21,7 @@ using Phase = PurgeState::Phase;
 
 Result<uint64_t> EngineImpl::Purge(const std::vector<GroupId>& groups) {
   HYDRA_RETURN_IF_ERROR(poisoned_);
-  if (accounting_failed_) {
+  if (!accounting_failed_.ok()) {
     return Status::Corruption("the map cannot be read whole, so no segment can be emptied");
   }
   for (const GroupId id : groups) {
@@ -64,7 +64,7 @@ Result<PurgeInfo> EngineImpl::PurgeProgress(uint64_t purge) const {
 
 void EngineImpl::AdvancePurge() {
   if (purge_.phase == Phase::kPreparing) {
-    if (accounting_failed_) {
+    if (!accounting_failed_.ok()) {
       return EndPurge(Status::Corruption("the map cannot be read whole, so nothing can be moved"));
     }
     const bool busy = vacuum_.victim != 0 || vacuum_.job_running || purge_.awaited > 0;

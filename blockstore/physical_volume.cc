@@ -302,7 +302,8 @@ Room PhysicalVolume::PayloadRoom() const {
   const uint64_t empty = segments - total_segments() + spares_.size();
   const uint64_t kept =
       options_.reserve_segments + SegmentsFor(kLogLane, queue_.foreground_pages());
-  return {(empty > kept ? empty - kept : 0) * SurelyUsedPages() * kPageSize, false};
+  return {(empty > kept ? empty - kept : 0) * SurelyUsedPages() * kPageSize,
+          !accounting_failed_.ok()};
 }
 
 bool PhysicalVolume::TakesPayload(uint64_t bytes) const {
@@ -349,6 +350,12 @@ Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes, uint32_t 
   spare_awaited_ = true;
   if (total_segments() < max_segments() && CanMakeSpare()) {
     return Status::Busy("a segment is being prepared; try again shortly");
+  }
+  if (!accounting_failed_.ok()) {
+    return Status::NoSpace(fmt::format(
+        "no space can be reclaimed, because the block map cannot be read ({}). Restart the node to "
+        "try again, and replace the disk if that does not help; reads still work",
+        accounting_failed_.ToString()));
   }
   if (!accounting_complete_ ||
       HeldPages() + payload_pages <= LiveLimit(max_segments(), reserve) + replaced_pages) {

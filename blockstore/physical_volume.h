@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -158,10 +159,11 @@ class PhysicalVolume {
   void RemoveOpen(SegmentNumber number, uint32_t pages);
   // Turns a segment that nothing refers to into a spare.
   Status Free(SegmentNumber number);
-  // Room below which cleaning is due / clients are about to be refused.
-  // `waiting`: segments that the next checkpoint frees.
+  // Whether cleaning is due. `waiting`: segments that the next checkpoint frees.
   bool WantsVacuum(size_t waiting) const;
   void SetAccountingComplete() { accounting_complete_ = true; }
+  // What is live will not be known, so nothing can be cleaned.
+  void SetAccountingFailed(Status why) { accounting_failed_ = std::move(why); }
 
   // --- Purging (engine_purge.cc) --------------------------------------------------------------
   // From here on batches go to other segments than any that is there now, and only clean spares
@@ -243,6 +245,7 @@ class PhysicalVolume {
   uint64_t refused_free_bytes_ = 0;  // free when making a spare failed all the same
   mutable bool disk_full_ = false;   // the file system refused or is about to
   bool accounting_complete_ = false;
+  Status accounting_failed_;
   uint64_t live_pages_ = 0;
   uint64_t open_pages_ = 0;
 
