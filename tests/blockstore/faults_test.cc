@@ -5,6 +5,7 @@
 // there after a reopen. Failed reads and a full disk end nothing.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -25,6 +26,13 @@ Store::Options SmallOptions(uint64_t seed) {
   return options;
 }
 
+// So few segments that a short life needs vacuum.
+Store::Options LifeOptions(uint64_t seed) {
+  Store::Options options = SmallOptions(seed);
+  options.engine.capacity_bytes = 5 * options.segment_bytes;
+  return options;
+}
+
 // Writes, a segment switch, a checkpoint, deletes, a vacuum, a truncation.
 Status ShortLife(Store* store) {
   HYDRA_RETURN_IF_ERROR(store->CreateGroup(1, 1));
@@ -37,7 +45,7 @@ Status ShortLife(Store* store) {
   HYDRA_RETURN_IF_ERROR(store->Write(2, 0, 4));
   HYDRA_RETURN_IF_ERROR(store->Settle());
   HYDRA_RETURN_IF_ERROR(store->Checkpoint());
-  HYDRA_RETURN_IF_ERROR(store->Unmap(1, 0, 64));
+  HYDRA_RETURN_IF_ERROR(store->Unmap(1, 0, 40));  // leaves its segment nearly empty
   HYDRA_RETURN_IF_ERROR(store->Write(1, 70, 8));
   HYDRA_RETURN_IF_ERROR(store->Settle());
   HYDRA_RETURN_IF_ERROR(store->Checkpoint());
@@ -64,6 +72,26 @@ void ExpectDead(Store* store) {
   EXPECT_TRUE(dead(engine->Read(1, 0, 1).status()));
   EXPECT_TRUE(dead(engine->PlanRead(1, 0, 1).status()));
   EXPECT_TRUE(dead(engine->ReadLogEntry(1, 1).status()));
+  EXPECT_TRUE(dead(engine->Readmit(1)));
+  EXPECT_TRUE(dead(engine->InstallBegin(1, InstallMode::kImage, 500, 905)));
+  EXPECT_TRUE(dead(engine->InstallChunk(1, {}, {}, 906)));
+  EXPECT_TRUE(dead(engine->InstallFinish(1, 500, "", 907)));
+  EXPECT_TRUE(dead(engine->InstallAbort(1, 908)));
+  EXPECT_TRUE(dead(engine->Repair({}, {}, 909)));
+  EXPECT_TRUE(dead(engine->Purge({1}).status()));
+  EXPECT_TRUE(dead(engine->PurgeProgress(1).status()));
+  EXPECT_TRUE(dead(engine->PlanReads(1, {{0, 1}}).status()));
+  EXPECT_TRUE(dead(engine->ReadMap(1, 0, 1).status()));
+  EXPECT_TRUE(dead(engine->ReadLogRecord(1, 1).status()));
+  LogReadRequest log;
+  log.group = 1;
+  EXPECT_TRUE(dead(engine->PlanLogRead(std::move(log)).status()));
+  ScanRequest scan;
+  scan.group = 1;
+  EXPECT_TRUE(dead(engine->PlanScan(scan).status()));
+  EXPECT_TRUE(dead(engine->PlanScrub(1).status()));
+  EXPECT_TRUE(dead(engine->Locate(1, 0).status()));
+  EXPECT_TRUE(dead(engine->IsStillThere({}).status()));
   EXPECT_TRUE(dead(engine->ScanImage(1, "", 1).status()));
   EXPECT_TRUE(dead(engine->ScanChanges(1, 0, "", 1).status()));
   EXPECT_TRUE(dead(engine->Digest(1).status()));
@@ -110,7 +138,7 @@ TEST_P(FailedCall, AtEveryPointOfALifeLosesNothingAndIsNotRetried) {
   unsigned without_effect = 0;
   for (uint64_t n = 1; without_effect < kEnough; ++n) {
     SCOPED_TRACE(fmt::format("{} number {}", name, n));
-    Store store(SmallOptions(n));
+    Store store(LifeOptions(n));
     ASSERT_OK(store.Create());
     ASSERT_OK(store.Open());
     store.disk().FailNth(kind, n);
@@ -145,8 +173,19 @@ INSTANTIATE_TEST_SUITE_P(Faults, FailedCall,
                            return name;
                          });
 
+TEST(Faults, TheLifeThatTheyStrikeHasAVacuum) {
+  Store store(LifeOptions(1));
+  ASSERT_OK(store.Create());
+  ASSERT_OK(store.Open());
+  ASSERT_OK(ShortLife(&store));
+  EXPECT_GT(store->Stats().relocated_bytes, 0u);
+  EXPECT_GT(store->Stats().segments_freed, 0u);
+  EXPECT_GT(store->Stats().checkpoints, 0u);
+  EXPECT_EQ(store.VerifySettled(), "");
+}
+
 TEST(Faults, AFailedCallWhileOpeningLosesNothing) {
-  Store whole(SmallOptions(1));
+  Store whole(LifeOptions(1));
   ASSERT_OK(whole.Create());
   ASSERT_OK(whole.Open());
   ASSERT_OK(ShortLife(&whole));
@@ -399,7 +438,7 @@ TEST(FullStore, VacuumKeepsUpWithOverwriting) {
 // The file system itself fills up, at whatever step: a clear answer, and nothing is lost. The
 // engine may stop for good if LevelDB cannot write; it then comes back once there is space.
 TEST(FullDisk, AtEveryLevelLosesNothing) {
-  Store whole(SmallOptions(1));
+  Store whole(LifeOptions(1));
   ASSERT_OK(whole.Create());
   ASSERT_OK(whole.Open());
   const uint64_t empty = whole.disk().used_bytes();
@@ -407,7 +446,7 @@ TEST(FullDisk, AtEveryLevelLosesNothing) {
   const uint64_t most = whole.disk().used_bytes() + (1 << 20);
   for (uint64_t level = empty; level < most; level += 24 * 1024) {
     SCOPED_TRACE(fmt::format("capacity {}", level));
-    Store store(SmallOptions(level));
+    Store store(LifeOptions(level));
     ASSERT_OK(store.Create());
     ASSERT_OK(store.Open());
     store.disk().SetCapacity(level);
