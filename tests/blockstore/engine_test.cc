@@ -176,6 +176,35 @@ TEST_F(EngineTest, ASealLetsARestartApplyWithoutAsking) {
   EXPECT_EQ(Info().applied, 5u);
 }
 
+// --- Fairness ---------------------------------------------------------------------------------
+
+// Each group has a flow of its own in the queue: a volume with much to write does not hold up the
+// small write of another.
+TEST(EngineFairness, AGroupWithOneBlockDoesNotWaitForAGroupWithMany) {
+  constexpr Instance kEntries = 10;
+  constexpr uint64_t kBlocks = 128;  // two entries to a batch
+  Store::Options options;
+  options.segment_bytes = 16 << 20;
+  Store store(options);
+  store.MustStart();
+  ASSERT_OK(store.CreateGroup(2, 1));
+  ASSERT_OK(store.Flush());
+  store.set_patient(false);  // or it would write them one by one
+  for (Instance i = 0; i < kEntries; ++i) ASSERT_OK(store.Write(1, i * kBlocks, kBlocks));
+  ASSERT_OK(store.Write(2, 0));
+  unsigned batches = 0;
+  while (store->Info(2)->last == 0) {
+    Batch* batch = store->NextBatch(store.clock().Now());
+    ASSERT_NE(batch, nullptr);
+    ASSERT_OK(store.WriteBatch(batch));
+    ++batches;
+  }
+  EXPECT_LE(batches, 2u);
+  EXPECT_LT(store->Info(1)->last, kEntries);
+  ASSERT_OK(store.Settle());
+  EXPECT_EQ(store.VerifyAll() + store.Problems(), "");
+}
+
 // --- Segments ---------------------------------------------------------------------------------
 
 class SegmentTest : public EngineTest {
@@ -202,6 +231,15 @@ class SegmentTest : public EngineTest {
   std::set<SegmentNumber> Numbers() {
     std::set<SegmentNumber> numbers;
     for (const SegmentStats& segment : store_->Stats().segments) numbers.insert(segment.segment);
+    return numbers;
+  }
+
+  // Those with entries that are not applied.
+  std::set<SegmentNumber> OpenSegments() {
+    std::set<SegmentNumber> numbers;
+    for (const SegmentStats& segment : store_->Stats().segments) {
+      if (segment.open_records > 0) numbers.insert(segment.segment);
+    }
     return numbers;
   }
 };
@@ -280,7 +318,18 @@ TEST_F(SegmentTest, VacuumKeepsEntriesThatAreNotYetApplied) {
   ASSERT_OK(store_.CreateGroup(2, 1));
   ASSERT_OK(store_.Write(2, 5, 4));  // accepted, never applied
   ASSERT_OK(store_.Flush());
+  const std::set<SegmentNumber> before = OpenSegments();
+  ASSERT_EQ(before.size(), 1u);
+  // Blocks that stay, in every segment: nothing is freed by itself.
+  for (Lba cold = 100; cold < 160; ++cold) {
+    WriteAndApply(cold);
+    for (Lba hot = 0; hot < 3; ++hot) WriteAndApply(hot);
+  }
   Churn(12);
+  EXPECT_FALSE(Numbers().contains(*before.begin())) << "its segment was not freed";
+  const std::set<SegmentNumber> after = OpenSegments();
+  ASSERT_EQ(after.size(), 1u);
+  EXPECT_GT(*after.begin(), *before.begin()) << "it was not moved";
   auto entry = store_->ReadLogEntry(2, 1);
   ASSERT_OK(entry.status());
   store_.PowerLoss();
