@@ -111,7 +111,6 @@ class BlockMap {
   // --- Checkpoints ----------------------------------------------------------------------------
   size_t rows() const { return active_->size(); }
   size_t frozen_rows() const { return frozen_ ? frozen_->size() : 0; }
-  bool frozen() const { return frozen_ != nullptr; }
   FrozenMap Freeze();
   void Thaw();  // the frozen generation is in LevelDB
 

@@ -92,13 +92,11 @@ struct CreateOptions {
 struct RecoveryReport {
   uint64_t batches = 0;  // replayed
   uint64_t records = 0;
-  uint64_t applied = 0;  // entries re-applied
-  bool torn = false;     // an unfinished last batch was cut
-  SegmentNumber cut_segment = 0;
-  uint32_t cut_page = 0;
+  uint64_t applied = 0;         // entries re-applied
+  bool torn = false;            // an unfinished last batch was cut
+  bool payload_rotten = false;  // of the last batch, which was kept
   uint64_t gaps = 0;            // stretches of the stream lost to rot
   uint64_t faulty = 0;          // entries known to have been accepted but unreadable
-  uint64_t rotten_batches = 0;  // last batch with unreadable payload, kept
   std::string ToString() const;
 };
 
@@ -268,7 +266,7 @@ struct PurgeInfo {
 
 // A rotten thing found by scrub, vacuum or a read.
 struct Damage {
-  enum class What { kBlock, kRecordPayload, kHeader };
+  enum class What { kBlock, kRecordPayload };
   What what = What::kBlock;
   GroupId group = 0;
   Lba lba = 0;            // kBlock

@@ -64,8 +64,9 @@ std::string PackState(Instance at, const std::string& state) {
 }  // namespace
 
 std::string RecoveryReport::ToString() const {
-  return fmt::format("{} batches with {} records replayed, {} entries applied{}{}{}", batches,
+  return fmt::format("{} batches with {} records replayed, {} entries applied{}{}{}{}", batches,
                      records, applied, torn ? ", an unfinished last batch cut" : "",
+                     payload_rotten ? ", payload of the last batch unreadable" : "",
                      gaps > 0 ? fmt::format(", {} GAPS in the stream (rot)", gaps) : "",
                      faulty > 0 ? fmt::format(", {} accepted entries unreadable", faulty) : "");
 }

@@ -108,6 +108,4 @@ void MapStore::Settle() {
   db_->CompactRange(&key, &key);
 }
 
-uint64_t MapStore::bytes_written() const { return env_->bytes_written(); }
-
 }  // namespace hydra

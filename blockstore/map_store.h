@@ -15,7 +15,6 @@ namespace leveldb {
 class Cache;
 class DB;
 class FilterPolicy;
-class Iterator;
 class Snapshot;
 class WriteBatch;
 }  // namespace leveldb
@@ -57,8 +56,6 @@ class MapStore {
   // Makes a table of what LevelDB holds in memory, so that the next open has no log to replay. Only
   // that: if it fails, the log is still there. Nothing to be done where compactions run inline.
   void Settle();
-
-  uint64_t bytes_written() const;
 
  private:
   MapStore();

@@ -202,15 +202,13 @@ Status PhysicalVolume::Recover(const StreamPosition& start, SegmentNumber highes
   HYDRA_RETURN_IF_ERROR(scanner.Run(sink));
   durable_ = scanner.end();
   report->torn = scanner.torn();
-  report->rotten_batches = scanner.payload_rotten() ? 1 : 0;
+  report->payload_rotten = scanner.payload_rotten();
   generation_ = scanner.generation() + 1;
   durable_.generation = generation_;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     lanes_[lane] = {durable_.lanes[lane].segment, durable_.lanes[lane].page};
     if (lanes_[lane].segment != 0 && !segments_.contains(lanes_[lane].segment)) lanes_[lane] = {};
   }
-  report->cut_segment = lanes_[kLogLane].segment;
-  report->cut_page = lanes_[kLogLane].page;
   if (scanner.gap_at_tail()) {
     // Where the lost batches lay is unknown, and so are their numbers: go on elsewhere, far
     // beyond any number that was used.

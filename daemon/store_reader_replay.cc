@@ -120,7 +120,7 @@ class Walk {
     Evidence evidence;
     evidence.successor = true;
     Locate(&decision, &evidence);
-    // Without a place, the batch that was found is judged instead: rows 10 to 13.
+    // Without a place, the batch that was found is judged instead: rows 11 to 14.
     if (decision.segment != 0 && !gap_reported_) {
       Emit(decision, Judge(evidence));
       gap_reported_ = true;

@@ -36,7 +36,7 @@ struct Evidence {
 };
 
 struct Judgement {
-  int row = 0;  // of the document's table, 1 to 13
+  int row = 0;  // of the document's table, 1 to 14
   Verdict verdict = Verdict::kEnd;
 };
 

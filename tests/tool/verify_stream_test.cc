@@ -268,7 +268,7 @@ TEST(VerifyStream, RottenPayloadOfARelocationIsFound) {
   EXPECT_TRUE(report.findings[0].live);
 }
 
-TEST(VerifyStream, RottenPayloadBehindTheCheckpointWithASuccessorIsRow7) {
+TEST(VerifyStream, RottenPayloadBehindTheCheckpointWithASuccessorIsRow8) {
   SampleStore store;
   store.FlipPage(1, store.b6.payload_page + 1);
   const VerifyReport report = store.Verify();
@@ -308,7 +308,7 @@ TEST(VerifyStream, TornHeaderAtTheEndIsATailAndClean) {
   EXPECT_EQ(report.replay.next_batch, 8u);
 }
 
-TEST(VerifyStream, TornPayloadAtTheEndIsRow8AndClean) {
+TEST(VerifyStream, TornPayloadAtTheEndIsRow9AndClean) {
   SampleStore store;
   store.FlipPage(1, store.b8.payload_page);
   const VerifyReport report = store.Verify();
@@ -341,7 +341,7 @@ TEST(VerifyStream, ANewSegmentsHeaderSealsAsWell) {
   EXPECT_EQ(report.findings[0].batch, 8u);
 }
 
-TEST(VerifyStream, UnreadablePayloadAtTheEndIsRow9AndNeverTorn) {
+TEST(VerifyStream, UnreadablePayloadAtTheEndIsRow10AndNeverTorn) {
   SampleStore store;
   UnreadablePages fs;
   fs.Break(store.SegmentPath(1), store.b8.payload_page);
