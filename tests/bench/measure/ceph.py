@@ -67,8 +67,8 @@ class Ceph:
         missing = [name for name in ("ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "rbd", "monmaptool")
                    if shutil.which(name) is None]
         if missing:
-            raise Failed(f"Ceph is not there ({', '.join(missing)}); install it (apt-get install "
-                         "--no-install-recommends ceph-mon ceph-mgr ceph-osd ceph-common) or leave it out of --peers")
+            raise Failed(f"Ceph is not there ({', '.join(missing)}); install it (scripts/deps ceph-mon ceph-mgr "
+                         "ceph-osd ceph-common) or leave it out of --peers")
         self.dir = directory
         self.size = size
         self.daemons = []

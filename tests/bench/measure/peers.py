@@ -76,8 +76,7 @@ class Tgt:
 
     def __init__(self, root, directory, port, size):
         if shutil.which("tgtd") is None:
-            raise Failed("tgt is not there; install it (apt-get install tgt) or leave it out: "
-                         "--peers disk,light")
+            raise Failed("tgt is not there; install it (scripts/deps tgt) or leave it out: --peers disk,light")
         self.bin = os.path.join(root, "build/release/bin")
         self.control = port  # of its administration; the number is part of a socket's name
         self.image = os.path.join(directory, "tgt.img")
