@@ -56,6 +56,9 @@ struct EngineOptions {
   uint64_t capacity_bytes = 0;
   uint32_t reserve_segments = 4;
   uint32_t spare_segments = 2;  // made ahead, beyond the reserve
+  // While nobody writes, half as many spares as there are segments are made besides, up to this:
+  // for the next burst, beside which none has to be filled.
+  uint64_t idle_spare_bytes = 0;
 
   // Limits. A full queue answers kBusy.
   size_t queue_bytes = 64u << 20;

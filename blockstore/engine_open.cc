@@ -174,6 +174,7 @@ Status EngineImpl::Recover() {
   volume.capacity_bytes = options_.capacity_bytes;
   volume.reserve_segments = options_.reserve_segments;
   volume.spare_segments = options_.spare_segments;
+  volume.idle_spare_bytes = options_.idle_spare_bytes;
   volume.queue_bytes = options_.queue_bytes;
   volume.queue_records = options_.queue_records;
   volume.seal_after = options_.seal_after;

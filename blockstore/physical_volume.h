@@ -81,6 +81,7 @@ class PhysicalVolume {
     uint64_t capacity_bytes = 0;
     uint32_t reserve_segments = 0;
     uint32_t spare_segments = 0;
+    uint64_t idle_spare_bytes = 0;
     size_t queue_bytes = 0;
     size_t queue_records = 0;
     Nanos seal_after = 0;
@@ -223,6 +224,7 @@ class PhysicalVolume {
   bool OpenNextSegment(uint32_t lane);
   bool CanMakeSpare() const;
   void EarnFilling(uint64_t written_bytes);
+  size_t IdleSpares() const;
 
   Options options_;
   uint32_t segment_pages_;

@@ -24,11 +24,9 @@ class PhysicalVolume::WipeJob final : public Job {
 
  private:
   Status Wipe() {
-    constexpr size_t kChunk = 1u << 20;
     HYDRA_RETURN_IF_ERROR(fs_->SyncDirectory(dir_));
-    const Buffer zeroes = Buffer::Allocate(std::min<uint64_t>(kChunk, bytes_));
-    for (uint64_t offset = 0; offset < bytes_; offset += zeroes.size()) {
-      const IoSlice slice{zeroes.data(), std::min<uint64_t>(zeroes.size(), bytes_ - offset)};
+    for (uint64_t offset = 0; offset < bytes_; offset += Zeroes().size()) {
+      const IoSlice slice{Zeroes().data(), std::min<uint64_t>(Zeroes().size(), bytes_ - offset)};
       HYDRA_RETURN_IF_ERROR(
           spare.file->direct->PWriteV(offset, {&slice, 1}, Durability::kBuffered));
     }

@@ -5,8 +5,9 @@
 //
 // It is filled piece by piece. Whoever flushes next waits for what the device has been given
 // meanwhile, and that may be a client: so pieces keep pace with what is written into segments, a
-// little ahead of it, unless nobody writes. Where a record waits for a spare, or only the reserve
-// is left, there is nothing to be gained by waiting, and long pieces follow each other at once.
+// little ahead of it, unless nobody writes: then more are made than are needed. Where a record
+// waits for a spare, or only the reserve is left, there is nothing to be gained by waiting, and
+// long pieces follow each other at once.
 #include <algorithm>
 #include <utility>
 
@@ -59,11 +60,9 @@ class PhysicalVolume::SpareJob final : public Job {
       }
       HYDRA_RETURN_IF_ERROR(allocated);
     }
-    constexpr uint64_t kChunk = 1u << 20;
     const uint64_t end = std::min(bytes_, spare.filled + piece_);
-    const Buffer zeroes = Buffer::Allocate(std::min(kChunk, end - spare.filled));
     while (spare.filled < end) {
-      const IoSlice slice{zeroes.data(), std::min<uint64_t>(zeroes.size(), end - spare.filled)};
+      const IoSlice slice{Zeroes().data(), std::min<uint64_t>(Zeroes().size(), end - spare.filled)};
       HYDRA_RETURN_IF_ERROR(
           spare.file->direct->PWriteV(spare.filled, {&slice, 1}, Durability::kBuffered));
       spare.filled += slice.length;
@@ -89,14 +88,26 @@ void PhysicalVolume::EarnFilling(uint64_t written_bytes) {
   fill_credit_ = std::min(fill_credit_ + written_bytes * kFillPercent / 100, most);
 }
 
+// How many more are made while nobody writes: a store that has grown far will grow further. Where
+// the file system has little room, its room is worth more.
+size_t PhysicalVolume::IdleSpares() const {
+  const uint64_t most = options_.idle_spare_bytes / options_.segment_bytes;
+  const size_t spares = std::min<uint64_t>(segments_.size() / 2, most);
+  if (spares == 0) return 0;
+  const auto free = options_.fs->FreeBytes(options_.dir);
+  return free.ok() && *free >= 8 * options_.idle_spare_bytes + options_.keep_free_bytes ? spares
+                                                                                        : 0;
+}
+
 std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
   if (making_spare_) return nullptr;
-  const bool enough =
-      spares_.size() + (wiping_ ? 1 : 0) >= options_.reserve_segments + options_.spare_segments;
-  if (!unfinished_ && enough) return nullptr;
+  const size_t spares = spares_.size() + (wiping_ ? 1 : 0);
+  const size_t wanted = options_.reserve_segments + options_.spare_segments;
   const bool needed = spare_awaited_ || spares_.size() <= options_.reserve_segments;
   // While a store is opened there is no clock yet, and nobody to wait.
   const bool idle = counters_.batches == 0 || (Idle() && now_ >= last_done_ + kIdleAfter);
+  if (!idle && spares >= wanted) return nullptr;
+  if (!unfinished_ && spares >= wanted + IdleSpares()) return nullptr;
   if (!needed && !idle && fill_credit_ < kPieceBytes) return nullptr;
   if (!unfinished_) {
     if (!CanMakeSpare()) return nullptr;

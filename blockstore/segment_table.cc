@@ -18,6 +18,11 @@ Result<std::shared_ptr<SegmentFile>> OpenSegmentFile(FileSystem* fs, const std::
   return file;
 }
 
+const Buffer& Zeroes() {
+  static const auto* const zeroes = new Buffer(Buffer::AllocateHuge(1u << 20));  // never freed
+  return *zeroes;
+}
+
 std::string SegmentFileName(SegmentNumber number) { return fmt::format("{:010}.seg", number); }
 
 SegmentNumber ParseSegmentFileName(const std::string& name) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/buffer.h"
 #include "base/file.h"
 #include "base/status.h"
 #include "blockstore/types.h"
@@ -49,6 +50,10 @@ class NewestSegmentTable {
 
 Result<std::shared_ptr<SegmentFile>> OpenSegmentFile(FileSystem* fs, const std::string& path,
                                                      bool create);
+
+// What files are filled and wiped with: a MiB that nobody writes to, cleared once in the life of
+// the process and in few pieces for the device. Any thread.
+const Buffer& Zeroes();
 
 // "0000000007.seg"
 std::string SegmentFileName(SegmentNumber number);

@@ -30,6 +30,8 @@ constexpr size_t kPeerQueueBytes = 32u << 20;
 // Clients that wait for one answer before they ask again are back within this; between others there
 // is time to sleep.
 constexpr Nanos kJustNow = 1 * kMillisecond;
+// Seconds of writing at the speed of a disk.
+constexpr uint64_t kIdleSpareBytes = 1ull << 30;
 
 uint64_t RandomNumber() {
   uint64_t number = 0;
@@ -106,6 +108,7 @@ Status Node::Impl::MakeStore() {
 
 Status Node::Impl::Open() {
   EngineOptions engine;
+  engine.idle_spare_bytes = kIdleSpareBytes;
   engine.fs = &fs_;
   if (drill_fs_) engine.fs = drill_fs_.get();
   engine.dir = options_.dir;

@@ -285,6 +285,65 @@ TEST_F(SparePaceTest, GoesOnWhenNobodyWrites) {
   EXPECT_GE(MakePieces(), kPieces);
 }
 
+class IdleSparesTest : public SparePaceTest {
+ protected:
+  // Of a store that has grown to some segments, with as many spares as are always made.
+  IdleSparesTest() {
+    options_.capacity_bytes = 64 * options_.segment_bytes;
+    options_.idle_spare_bytes = 16 * options_.segment_bytes;
+    volume_.reset();
+    Open();
+    while (volume_->segments().size() < kSegments) {
+      Push(Urgency::kLog, 250);
+      WriteOne(kNow);
+      MakePieces();
+    }
+    EXPECT_GE(volume_->spares() + 1, kAlways);
+  }
+
+  // How many spares there are when there is nothing more to do.
+  size_t Rest(Nanos now) {
+    for (; Batch* seal = volume_->NextBatch(now); now += kSecond) {
+      EXPECT_OK(seal->Write());
+      volume_->BatchDone(seal, now, &placed_);
+    }
+    volume_->NextBatch(now + kSecond);  // says what time it is
+    MakePieces();
+    return volume_->spares();
+  }
+
+  static constexpr size_t kSegments = 8;
+  static constexpr size_t kAlways = 4 + 7;
+};
+
+TEST_F(IdleSparesTest, WhileNobodyWritesHalfAsManyAsThereAreSegmentsAreMadeBesides) {
+  EXPECT_LE(volume_->spares(), kAlways) << "while somebody writes";
+  EXPECT_EQ(Rest(kNow + kSecond), kAlways + volume_->segments().size() / 2);
+
+  // A burst uses them up before any is filled beside it.
+  const Nanos later = kNow + 100 * kSecond;
+  const uint64_t filled = volume_->counters().zero_fill_bytes;
+  while (volume_->spares() > kAlways) {
+    Push(Urgency::kLog, 250);
+    WriteOne(later);
+    if (volume_->spares() < kAlways) break;
+    EXPECT_EQ(MakePieces(), 0);
+  }
+  EXPECT_EQ(volume_->counters().zero_fill_bytes, filled);
+}
+
+TEST_F(IdleSparesTest, TheyAreBounded) {
+  options_.idle_spare_bytes = 2 * options_.segment_bytes;
+  volume_.reset();
+  Open();
+  EXPECT_EQ(Rest(kNow + kSecond), kAlways + 2);
+}
+
+TEST_F(IdleSparesTest, NoneWhereTheFileSystemHasLittleRoom) {
+  disk_.SetCapacity(disk_.used_bytes() + 6 * options_.idle_spare_bytes);
+  EXPECT_EQ(Rest(kNow + kSecond), kAlways);
+}
+
 // Clients wait for it: there is nothing to be kept from.
 TEST_F(SparePaceTest, HurriesWhenItIsNeeded) {
   while (volume_->CheckRoom(Urgency::kLog, 64, 200).ok()) {
