@@ -3,11 +3,11 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
-#include <map>
+#include <limits>
 #include <string>
 
 #include "base/check.h"
@@ -28,7 +28,7 @@ size_t RoundUpToPages(size_t bytes) {
 struct BufferPool::State {
   explicit State(size_t limit_bytes) : limit(limit_bytes) {}
   ~State() {
-    for (auto& [capacity, list] : idle) {
+    for (const auto& list : idle) {
       for (uint8_t* memory : list) std::free(memory);
     }
   }
@@ -37,10 +37,9 @@ struct BufferPool::State {
   uint8_t* Take(size_t capacity) {
     std::lock_guard<std::mutex> lock(mutex);
     if (capacity > limit - used) return nullptr;
-    if (auto found = idle.find(capacity); found != idle.end()) {
-      uint8_t* memory = found->second.back();
-      found->second.pop_back();
-      if (found->second.empty()) idle.erase(found);
+    if (auto& list = idle[ClassOf(capacity)]; std::has_single_bit(capacity) && !list.empty()) {
+      uint8_t* memory = list.back();
+      list.pop_back();
       idle_bytes -= capacity;
       used += capacity;
       return memory;
@@ -59,7 +58,7 @@ struct BufferPool::State {
       std::free(memory);
       return;
     }
-    idle[capacity].push_back(memory);
+    idle[ClassOf(capacity)].push_back(memory);
     idle_bytes += capacity;
   }
 
@@ -70,18 +69,21 @@ struct BufferPool::State {
   }
 
   void FreeLargestIdle() {
-    HYDRA_CHECK(!idle.empty());
-    auto largest = std::prev(idle.end());
-    std::free(largest->second.back());
-    largest->second.pop_back();
-    idle_bytes -= largest->first;
-    if (largest->second.empty()) idle.erase(largest);
+    HYDRA_CHECK(idle_bytes > 0);
+    size_t largest = idle.size() - 1;
+    while (idle[largest].empty()) --largest;
+    std::free(idle[largest].back());
+    idle[largest].pop_back();
+    idle_bytes -= size_t{1} << largest;
   }
+
+  // Which list keeps pieces of that size: of powers of two alone.
+  static size_t ClassOf(size_t capacity) { return std::bit_width(capacity) - 1; }
 
   const size_t limit;
   std::mutex mutex;
   // All guarded by mutex.
-  std::map<size_t, std::vector<uint8_t*>> idle;  // by capacity; no empty lists
+  std::array<std::vector<uint8_t*>, std::numeric_limits<size_t>::digits> idle;
   size_t idle_bytes = 0;
   size_t used = 0;
   bool closed = false;  // the BufferPool is gone: what comes back is freed

@@ -125,20 +125,19 @@ Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, E
                                                  op.context.size(), kMaxOpaqueBytes));
     }
   }
-  AcceptRecord accept{id, instance, ballot, group->stable, std::move(entry), true};
-  std::string record = Encode(accept);
-  const uint32_t pages = accept.entry.PayloadPages();
+  std::string record = EncodeAccept(id, instance, ballot, group->stable, entry);
+  const uint32_t pages = entry.PayloadPages();
   // A new master proposes again what is here already: that needs no more space in the end.
   const LogIndex::Slot* before = group->log.Find(instance);
   const Urgency room = use_reserve_.contains(id) ? Urgency::kInstall : Urgency::kLog;
   HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(room, record.size(), pages,
                                            before == nullptr ? 0 : before->payload_pages));
-  HYDRA_RETURN_IF_ERROR(CheckEntryPayload(accept.entry, payload, group->block_pages));
+  HYDRA_RETURN_IF_ERROR(CheckEntryPayload(entry, payload, group->block_pages));
 
   auto live = std::make_shared<LiveEntry>();
   live->instance = instance;
   live->ballot = ballot;
-  live->entry = std::move(accept.entry);
+  live->entry = std::move(entry);
   live->payload = payload;
   group->live[instance] = live;
   group->noted_stable = std::max(group->noted_stable, group->stable);

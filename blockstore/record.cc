@@ -146,15 +146,22 @@ Status CheckHead(const RecordView& view, RecordType type, const char* what) {
 }  // namespace
 
 std::string Encode(const AcceptRecord& record) {
+  return EncodeAccept(record.group, record.instance, record.ballot, record.stable, record.entry);
+}
+
+std::string EncodeAccept(GroupId group, Instance instance, const Ballot& ballot, Instance stable,
+                         const Entry& entry) {
+  constexpr size_t kUsualOperation = 64;  // a write of one block, with its context
   std::string bytes = Start(RecordType::kAccept);
-  PutVarint64(&bytes, record.group);
-  PutVarint64(&bytes, record.instance);
-  PutVarint64(&bytes, record.ballot.round);
-  PutVarint64(&bytes, record.ballot.node);
-  PutVarint64(&bytes, record.stable);
-  PutVarint64(&bytes, record.entry.operations.size());
-  for (const Operation& op : record.entry.operations) PutOperation(&bytes, op);
-  return Finish(std::move(bytes), record.entry.PayloadPages());
+  bytes.reserve(bytes.size() + kUsualOperation * (1 + entry.operations.size()));
+  PutVarint64(&bytes, group);
+  PutVarint64(&bytes, instance);
+  PutVarint64(&bytes, ballot.round);
+  PutVarint64(&bytes, ballot.node);
+  PutVarint64(&bytes, stable);
+  PutVarint64(&bytes, entry.operations.size());
+  for (const Operation& op : entry.operations) PutOperation(&bytes, op);
+  return Finish(std::move(bytes), entry.PayloadPages());
 }
 
 std::string Encode(const HardStateRecord& record) {
@@ -462,14 +469,18 @@ Result<ChunkRecord> DecodeChunk(const RecordView& view) {
 }
 
 Status ValidateEntry(const Entry& entry, uint32_t block_pages) {
-  if (entry.operations.size() > kMaxOpsPerEntry) {
+  return ValidateOperations(entry.operations, block_pages);
+}
+
+Status ValidateOperations(std::span<const Operation> operations, uint32_t block_pages) {
+  if (operations.size() > kMaxOpsPerEntry) {
     return Status::InvalidArgument(fmt::format("an entry holds at most {} operations, not {}",
-                                               kMaxOpsPerEntry, entry.operations.size()));
+                                               kMaxOpsPerEntry, operations.size()));
   }
   const uint64_t extent_blocks = kExtentPages / block_pages;
   uint64_t pages = 0;
   uint64_t extents = 0;
-  for (const Operation& op : entry.operations) {
+  for (const Operation& op : operations) {
     if (static_cast<uint8_t>(op.kind) > static_cast<uint8_t>(OpKind::kOpaque) ||
         op.version != kOperationVersion) {
       return Status::Unsupported("unknown kind or version of an operation");

@@ -120,6 +120,8 @@ struct ChunkRecord {
 };
 
 std::string Encode(const AcceptRecord& record);
+std::string EncodeAccept(GroupId group, Instance instance, const Ballot& ballot, Instance stable,
+                         const Entry& entry);
 std::string Encode(const HardStateRecord& record);
 std::string Encode(const TruncateRecord& record);
 std::string Encode(const CheckpointRecord& record);
@@ -158,5 +160,7 @@ Result<ChunkRecord> DecodeChunk(const RecordView& view);
 // Whether an entry may be appended to a group with blocks of `block_pages`: kinds, counts, ranges
 // within 2^64, limits. Says what is wrong.
 Status ValidateEntry(const Entry& entry, uint32_t block_pages);
+// The same of operations that may become one.
+Status ValidateOperations(std::span<const Operation> operations, uint32_t block_pages);
 
 }  // namespace hydra

@@ -63,12 +63,12 @@ enum class OpKind : uint8_t {
 struct Operation {
   OpKind kind = OpKind::kNoop;
   uint8_t version = 1;
-  Lba lba = 0;                  // write, zero, unmap
-  uint64_t count = 0;           // write, zero, unmap: blocks
-  uint32_t block_pages = 1;     // write
-  std::vector<uint32_t> crcs;   // write: one per block
-  std::vector<Extent> extents;  // zero extents, strictly ascending
-  std::string context;          // owned by the layers above
+  Lba lba = 0;                                       // write, zero, unmap
+  uint64_t count = 0;                                // write, zero, unmap: blocks
+  uint32_t block_pages = 1;                          // write
+  boost::container::small_vector<uint32_t, 2> crcs;  // write: one per block, nearly always of one
+  std::vector<Extent> extents;                       // zero extents, strictly ascending
+  std::string context;                               // owned by the layers above
 
   uint32_t PayloadPages() const {
     return kind == OpKind::kWrite ? static_cast<uint32_t>(count) * block_pages : 0;

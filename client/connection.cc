@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include <boost/asio/defer.hpp>
 #include <boost/asio/post.hpp>
@@ -94,7 +95,7 @@ class SocketConnection final : public Connection,
 
   tcp::socket socket_;
   Options options_;
-  Handlers handlers_;
+  std::shared_ptr<const Handlers> handlers_;  // null: nobody is told anything
   std::string peer_;
   bool started_ = false;
   bool paused_ = false;
@@ -138,7 +139,7 @@ SocketConnection::SocketConnection(tcp::socket socket, Options options)
 }
 
 void SocketConnection::Start(Handlers handlers) {
-  handlers_ = std::move(handlers);
+  handlers_ = std::make_shared<const Handlers>(std::move(handlers));
   if (started_) return;
   started_ = true;
   Read();
@@ -159,15 +160,14 @@ void SocketConnection::Fail(const Status& why) {
   out_.clear();
   queued_bytes_ = 0;
   blocked_since_.reset();
-  const Handlers handlers = std::move(handlers_);
-  handlers_ = {};
-  if (handlers.closed && !closing_) handlers.closed(why);
+  const auto handlers = std::exchange(handlers_, nullptr);
+  if (handlers && handlers->closed && !closing_) handlers->closed(why);
 }
 
 void SocketConnection::Close() {
   if (closing_ || !socket_.is_open()) return;
   closing_ = true;
-  handlers_ = {};
+  handlers_ = nullptr;
   WriteOut();
   if (!socket_.is_open()) return;
   if (out_.empty()) {
@@ -202,7 +202,7 @@ void SocketConnection::Read() {
   if (expect_payload_) room = std::min(room, kReadBytesBeforePayload);
   into[1] = {in_.data() + in_end_, room};
   reading_ = true;
-  socket_.async_read_some(into, [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
+  auto received = [self = shared_from_this()](const ErrorCode& error, size_t bytes) {
     self->reading_ = false;
     if (self->closing_) return;  // what is queued is written, then it closes
     if (error == asio::error::eof) {
@@ -212,7 +212,12 @@ void SocketConnection::Read() {
     } else {
       self->Received(bytes);
     }
-  });
+  };
+  if (in_payload_) {
+    socket_.async_read_some(into, std::move(received));
+  } else {  // one piece of memory is a cheaper system call
+    socket_.async_read_some(into[1], std::move(received));
+  }
 }
 
 void SocketConnection::Received(size_t bytes) {
@@ -304,9 +309,8 @@ void SocketConnection::FinishFrame() {
 }
 
 void SocketConnection::Deliver(Frame frame) {
-  // The handler may replace or drop handlers_.
-  const auto handler = handlers_.frame;
-  if (handler) handler(std::move(frame));
+  const auto handlers = handlers_;  // which the handler may replace or drop
+  if (handlers && handlers->frame) handlers->frame(std::move(frame));
 }
 
 // --- Writing ------------------------------------------------------------------------------------
@@ -382,7 +386,9 @@ void SocketConnection::WriteOut() {
     }
   }
   if (closing_ && out_.empty()) return Fail(Status::Ok());
-  if (waited && out_.empty() && handlers_.drained) handlers_.drained();
+  if (!waited || !out_.empty()) return;
+  const auto handlers = handlers_;
+  if (handlers && handlers->drained) handlers->drained();
 }
 
 void SocketConnection::WaitWritable() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <utility>
 
 #include <boost/asio/defer.hpp>
 #include <boost/asio/io_context.hpp>
@@ -24,7 +25,7 @@ class LocalConnection final : public Connection,
   void set_other(const std::shared_ptr<LocalConnection>& other) { other_ = other; }
 
   void Start(Handlers handlers) override {
-    handlers_ = std::move(handlers);
+    handlers_ = std::make_shared<const Handlers>(std::move(handlers));
     started_ = true;
     if (!paused_) Resume();
   }
@@ -60,7 +61,7 @@ class LocalConnection final : public Connection,
 
   void Close() override {
     if (!open_) return;
-    handlers_ = {};
+    handlers_ = nullptr;
     Flush();
     open_ = false;
     inbox_.clear();
@@ -74,7 +75,8 @@ class LocalConnection final : public Connection,
       std::move(frames.begin(), frames.end(), std::back_inserter(other->inbox_));
       other->Deliver();
     });
-    if (handlers_.drained) handlers_.drained();
+    const auto handlers = handlers_;
+    if (handlers && handlers->drained) handlers->drained();
   }
 
   bool open() const override { return open_; }
@@ -113,8 +115,8 @@ class LocalConnection final : public Connection,
     while (open_ && started_ && !paused_ && !inbox_.empty()) {
       Frame frame = std::move(inbox_.front());
       inbox_.pop_front();
-      const auto handler = handlers_.frame;  // which may replace or drop handlers_
-      if (handler) handler(std::move(frame));
+      const auto handlers = handlers_;  // which the handler may replace or drop
+      if (handlers && handlers->frame) handlers->frame(std::move(frame));
     }
     if (!open_) inbox_.clear();
   }
@@ -123,14 +125,15 @@ class LocalConnection final : public Connection,
     if (!open_) return;
     open_ = false;
     inbox_.clear();
-    const Handlers handlers = std::exchange(handlers_, {});
-    if (handlers.closed) handlers.closed(Status::Unavailable("the other side closed"));
+    const auto handlers = std::exchange(handlers_, nullptr);
+    if (handlers && handlers->closed)
+      handlers->closed(Status::Unavailable("the other side closed"));
   }
 
   boost::asio::io_context* const io_;
   const std::string peer_ = "this process";
   std::weak_ptr<LocalConnection> other_;
-  Handlers handlers_;
+  std::shared_ptr<const Handlers> handlers_;  // null: nobody is told anything
   bool open_ = true;
   bool started_ = false;
   bool paused_ = false;

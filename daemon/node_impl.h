@@ -66,7 +66,7 @@ class Node::Impl {
     Nanos since = 0;
     const char* what = "";
     bool opens_session = false;
-    rpc::GetCatalogue catalogue = {};
+    std::unique_ptr<const rpc::GetCatalogue> catalogue = {};  // if that is what it is
     bool by_own_epoch = false;  // of access rights, this node's rather than the caller's
   };
 

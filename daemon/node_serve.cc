@@ -113,7 +113,7 @@ void Node::Impl::GetCatalogue(const Server::ClientPtr& client, Frame frame,
   read.count = 1;
   const Nanos now = clock_.Now();
   Asked asked{client, std::move(frame), kSystemGroup, now, "catalogue", false};
-  asked.catalogue = request;
+  asked.catalogue = std::make_unique<const rpc::GetCatalogue>(request);
   asked_.emplace(read.id, std::move(asked));
   core_->Submit(kSystemGroup, std::move(read), now);
   Wake();
@@ -211,9 +211,9 @@ void Node::Impl::OnReply(ShardReply reply) {
   }
   const Asked asked = std::move(found->second);
   asked_.erase(found);
-  if (asked.group == kSystemGroup) {
+  if (asked.catalogue != nullptr) {
     const bool read = reply.answer == ShardAnswer::kDone;
-    return TellCatalogue(asked.client, asked.frame, asked.catalogue, read);
+    return TellCatalogue(asked.client, asked.frame, *asked.catalogue, read);
   }
   const Nanos now = clock_.Now();
   const Nanos took = now - asked.since;

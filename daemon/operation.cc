@@ -277,9 +277,7 @@ Status EntryBuilder::Add(Operation op, const RequestContext& context) {
   const size_t extents = op.extents.size();
   const bool opens = context.kind == RequestKind::kOpenSession;
   const bool config = context.kind == RequestKind::kConfig;
-  Entry alone;
-  alone.operations.push_back(std::move(op));
-  HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+  HYDRA_RETURN_IF_ERROR(ValidateOperations({&op, 1}, block_pages_));
   if (!empty() &&
       (entry_.operations.size() >= kMaxOpsPerEntry || bytes_ + bytes > kMaxEntryBytes ||
        payload_pages_ + pages > kMaxPayloadPages || extents_ + extents > kMaxExtentsPerEntry ||
@@ -287,7 +285,7 @@ Status EntryBuilder::Add(Operation op, const RequestContext& context) {
     return Status::Busy("the entry is full; propose it first");
   }
   if (empty()) first_ = context;
-  entry_.operations.push_back(std::move(alone.operations.front()));
+  entry_.operations.push_back(std::move(op));
   bytes_ += bytes;
   payload_pages_ += pages;
   extents_ += extents;

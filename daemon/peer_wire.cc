@@ -23,20 +23,26 @@ void PutString(std::string* out, std::string_view bytes) {
   PutBytes(out, AsBytes(bytes));
 }
 
-bool GetString(Decoder* in, size_t limit, std::string* out) {
+// `out` is a part of what `in` reads.
+bool GetView(Decoder* in, size_t limit, std::string_view* out) {
   uint64_t length = 0;
   std::span<const uint8_t> bytes;
   if (!in->Varint64(&length) || length > limit || !in->Bytes(length, &bytes)) return false;
-  out->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  *out = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return true;
+}
+
+bool GetString(Decoder* in, size_t limit, std::string* out) {
+  std::string_view bytes;
+  if (!GetView(in, limit, &bytes)) return false;
+  out->assign(bytes);
   return true;
 }
 
 // --- Entries: the record that the engine would write. -------------------------------------------
 
 void EncodeEntry(const EntryBody& body, PeerFrame* frame) {
-  AcceptRecord record;
-  record.entry = body.entry;
-  PutString(&frame->header, Encode(record));
+  PutString(&frame->header, EncodeAccept(0, 0, {}, 0, body.entry));
   for (const BufferSlice& slice : body.payload) {
     frame->payload.push_back(slice);
     frame->payload_bytes += static_cast<uint32_t>(slice.length);
@@ -222,10 +228,10 @@ Result<PeerMessage> DecodePeerMessage(const Frame& frame) {
   }
   if (frame.type == FrameType::kBlock) return DecodeBlock(frame);
   Decoder in(AsBytes(frame.header));
-  std::string bytes;
+  std::string_view bytes;
   uint64_t count = 0;
   uint8_t kind = 0;
-  if (!GetString(&in, paxos::kMaxWireBytes, &bytes) || !in.Varint64(&count) || count > kMaxBodies ||
+  if (!GetView(&in, paxos::kMaxWireBytes, &bytes) || !in.Varint64(&count) || count > kMaxBodies ||
       !in.U8(&kind)) {
     return Status::Corruption("a peer's message is cut");
   }
@@ -233,8 +239,8 @@ Result<PeerMessage> DecodePeerMessage(const Frame& frame) {
   PayloadSource payload(frame);
   std::vector<paxos::Body> bodies;
   for (uint64_t i = 0; i < count; ++i) {
-    std::string part;
-    if (!GetString(&in, kPeerFrameLimits.header_bytes, &part)) {
+    std::string_view part;
+    if (!GetView(&in, kPeerFrameLimits.header_bytes, &part)) {
       return Status::Corruption("a peer's message is cut");
     }
     HYDRA_ASSIGN_OR_RETURN(paxos::Body body,

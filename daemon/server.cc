@@ -210,19 +210,9 @@ void Server::BecomePeer(const std::shared_ptr<Caller>& caller) {
   // `caller` stays with the handlers: its memory comes from the peers' pool.
   connection->Start(
       {[this, caller, node, weak = std::weak_ptr<Connection>(connection)](const Frame& frame) {
-         rpc::GroupReport report;
-         if (frame.type == FrameType::kReport && handlers_.report &&
-             report.ParseFromString(frame.header)) {
-           return handlers_.report(report);
-         }
-         rpc::Unfit unfit;
-         if (frame.type == FrameType::kUnfit && handlers_.unfit &&
-             unfit.ParseFromString(frame.header)) {
-           return handlers_.unfit(node, unfit);
-         }
          if (frame.type != FrameType::kPeer && frame.type != FrameType::kHeartbeat &&
              frame.type != FrameType::kBlock) {
-           return;
+           return OnReport(node, frame);
          }
          Result<PeerMessage> message = DecodePeerMessage(frame);
          if (!message.ok()) {
@@ -244,6 +234,17 @@ void Server::BecomePeer(const std::shared_ptr<Caller>& caller) {
          peers_.erase(found);
          if (handlers_.lost) handlers_.lost(node);
        }});
+}
+
+// What a peer says now and then, of its groups and of itself.
+void Server::OnReport(NodeId node, const Frame& frame) {
+  if (frame.type == FrameType::kReport && handlers_.report) {
+    rpc::GroupReport report;
+    if (report.ParseFromString(frame.header)) handlers_.report(report);
+  } else if (frame.type == FrameType::kUnfit && handlers_.unfit) {
+    rpc::Unfit unfit;
+    if (unfit.ParseFromString(frame.header)) handlers_.unfit(node, unfit);
+  }
 }
 
 void Server::BecomeClient(const std::shared_ptr<Caller>& caller) {

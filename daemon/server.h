@@ -83,6 +83,7 @@ class Server {
   void OnProof(const std::shared_ptr<Caller>& caller, const Frame& frame);
   void Refuse(const std::shared_ptr<Connection>& connection, const std::string& why);
   void BecomePeer(const std::shared_ptr<Caller>& caller);
+  void OnReport(NodeId node, const Frame& frame);
   void BecomeClient(const std::shared_ptr<Caller>& caller);
   void Throttle(const ClientPtr& client);
   void Drop(const ClientPtr& client);

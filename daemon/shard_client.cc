@@ -154,15 +154,14 @@ Status Shard::CheckMutation(const ShardRequest& request) const {
   }
   if (context.interval != 0) return Status::InvalidArgument("the interval is the master's to say");
   HYDRA_RETURN_IF_ERROR(ValidateContext(context, request.op));
-  Entry alone;
-  alone.operations.push_back(request.op);
   if (request.part_bytes > 0) {
     // Checksums of whole blocks come with the merging.
-    alone.operations[0].crcs.assign(std::min<uint64_t>(request.op.count, kExtentPages), 0);
-    HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+    Operation whole = request.op;
+    whole.crcs.assign(std::min<uint64_t>(whole.count, kExtentPages), 0);
+    HYDRA_RETURN_IF_ERROR(ValidateOperations({&whole, 1}, block_pages_));
     return CheckPart(request);
   }
-  HYDRA_RETURN_IF_ERROR(ValidateEntry(alone, block_pages_));
+  HYDRA_RETURN_IF_ERROR(ValidateOperations({&request.op, 1}, block_pages_));
   if (request.compare.length > 0 &&
       request.compare.offset + request.compare.length > request.compare.buffer.size()) {
     return Status::InvalidArgument("what to compare with is not there");

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paxos/wire.h"
 
+#include <array>
 #include <memory>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <google/protobuf/arena.h>
 
 #include "base/check.h"
 #include "paxos/paxos.pb.h"
@@ -475,10 +477,33 @@ MessageBody GetBody(const wire::Message& m, Decoder* in) {
   return {};
 }
 
+// The parts of a message live as long as it is encoded or decoded: in memory of the stack, mostly,
+// instead of an allocation for each.
+class Scratch {
+ public:
+  Scratch() : arena_(Options(block_.data(), block_.size())) {}
+  template <typename Part>
+  Part* Make() {
+    return google::protobuf::Arena::CreateMessage<Part>(&arena_);
+  }
+
+ private:
+  static google::protobuf::ArenaOptions Options(char* block, size_t size) {
+    google::protobuf::ArenaOptions options;
+    options.initial_block = block;
+    options.initial_block_size = size;
+    return options;
+  }
+
+  alignas(8) std::array<char, 4096> block_;
+  google::protobuf::Arena arena_;
+};
+
 }  // namespace
 
 void EncodeMessage(const Message& message, std::string* bytes, std::vector<Body>* bodies) {
-  wire::Message out;
+  Scratch scratch;
+  wire::Message& out = *scratch.Make<wire::Message>();
   Encoder encoder{bodies};
   out.set_group(message.group);
   Put(message.from, out.mutable_from());
@@ -491,7 +516,8 @@ void EncodeMessage(const Message& message, std::string* bytes, std::vector<Body>
 
 Result<Message> DecodeMessage(std::string_view bytes, std::span<const Body> bodies) {
   if (Status status = CheckSize(bytes, true); !status.ok()) return status;
-  wire::Message in;
+  Scratch scratch;
+  wire::Message& in = *scratch.Make<wire::Message>();
   if (!in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return Status::Corruption("bytes that are no message");
   }

@@ -316,7 +316,7 @@ class BadCall : public testing::Test {
         crcs_.push_back(Crc32c(buffer.data(), op.block_pages * kPageSize));
       }
     }
-    if (op.crcs.empty()) op.crcs = crcs_;
+    if (op.crcs.empty()) op.crcs.assign(crcs_.begin(), crcs_.end());
     crcs_.clear();
     Entry entry;
     entry.operations = {op};

@@ -42,8 +42,8 @@ Operation AnyOperation() {
       op.block_pages = static_cast<uint32_t>(*rc::gen::inRange(1, 17));
       op.count = static_cast<uint64_t>(*rc::gen::inRange(1, 9));
       op.lba = *AnyU64();
-      op.crcs =
-          *rc::gen::container<std::vector<uint32_t>>(op.count, rc::gen::arbitrary<uint32_t>());
+      op.crcs.resize(op.count);
+      for (uint32_t& crc : op.crcs) crc = *rc::gen::arbitrary<uint32_t>();
       break;
     case OpKind::kZero:
     case OpKind::kUnmap:

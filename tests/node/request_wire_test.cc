@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
@@ -36,7 +37,7 @@ TEST(RequestWire, TakesAWrite) {
   const auto request = ToShardRequest(io, WithPayload(2 * kPageSize), 1);
   ASSERT_OK(request.status());
   EXPECT_EQ(request->context.kind, RequestKind::kWrite);
-  EXPECT_EQ(request->op.crcs, (std::vector<uint32_t>{1, 2}));
+  EXPECT_THAT(request->op.crcs, testing::ElementsAre(1, 2));
   EXPECT_EQ(request->seen, 33u);
   EXPECT_EQ(request->payload.size(), 1u);
 }
