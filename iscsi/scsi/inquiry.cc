@@ -115,9 +115,10 @@ std::vector<uint8_t> BlockLimitsPage(const Command& command) {
   Put32(page + 28, unit.blocks_per_physical());
   Put32(page + 32, 0x80000000);  // UGAVALID, alignment 0
   Put64(page + 36, LogicalUnit::kMaxSameBlocks);
-  Put32(page + 44, LogicalUnit::kAtomicBytes / block);
-  Put32(page + 48, LogicalUnit::kAtomicBytes / block);  // alignment
-  Put32(page + 52, 1);
+  // WRITE ATOMIC: at most, alignment, granularity.
+  Put32(page + 44, LogicalUnit::kMaxAtomicBlocks);
+  Put32(page + 48, unit.blocks_per_physical());
+  Put32(page + 52, unit.blocks_per_physical());
   return {bytes.begin() + 4, bytes.end()};
 }
 

@@ -68,9 +68,8 @@ class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
   // What is not zero is expanded: no more than a short command's length can say.
   static constexpr uint32_t kMaxSameBlocks = 0xffff;
   static constexpr uint32_t kMaxCompareBlocks = 255;
-  // What WRITE ATOMIC takes, aligned to itself, so that it fits into whatever a disk changes at
-  // once.
-  static constexpr uint32_t kAtomicBytes = 128 << 10;
+  // What WRITE ATOMIC takes, if it does not cross what the disk changes at once.
+  static constexpr uint32_t kMaxAtomicBlocks = 256;
   static constexpr size_t kMaxAttentions = 16;
 
   LogicalUnit(std::unique_ptr<Disk> disk, UnitOptions options);

@@ -53,7 +53,7 @@ class WatchedDisk : public MemoryDisk {
  public:
   using MemoryDisk::MemoryDisk;
 
-  uint32_t atomic_bytes() const override { return LogicalUnit::kAtomicBytes; }
+  uint32_t atomic_bytes() const override { return 128 << 10; }
   void Write(uint64_t offset, std::span<const uint8_t> data, Done done) override {
     MemoryDisk::Write(offset, data, Watch(std::move(done)));
   }

@@ -131,11 +131,44 @@ Bytes AtomicCdb(uint64_t lba, uint16_t count) {
   return cdb;
 }
 
-TEST_F(ScsiBlocks, WriteAtomicKeepsToItsAlignment) {
-  EXPECT_TRUE(Run(AtomicCdb(256, 256), Fill(256, 1)).good());
-  EXPECT_TRUE(BadCdb(Run(AtomicCdb(1, 1), Fill(1, 1))));
-  EXPECT_TRUE(BadCdb(Run(AtomicCdb(0, 257), Fill(257, 1))));
-  EXPECT_TRUE(OutOfRange(Run(AtomicCdb(kBlocks, 1), Fill(1, 1))));
+TEST_F(ScsiBlocks, WriteAtomicTakesWholePhysicalBlocksWithinAnExtent) {
+  for (const uint64_t lba : {uint64_t{8}, uint64_t{256}, uint64_t{2048 - 256}, kBlocks - 8}) {
+    for (uint16_t count = 8; count <= 256 && lba + count <= kBlocks; count += 8) {
+      const Response response = Run(AtomicCdb(lba, count), Fill(count, 1));
+      EXPECT_EQ(response.good(), lba % 2048 + count <= 2048) << lba << " " << count;
+    }
+  }
+  const Bytes before = disk_->Contents(0, kBytes);
+  for (const uint64_t lba : {1, 4, 7, 9}) {
+    EXPECT_TRUE(BadCdb(Run(AtomicCdb(lba, 8), Fill(8, 2)))) << "not aligned: " << lba;
+  }
+  for (const uint16_t count : {1, 7, 9, 255, 257, 264}) {
+    EXPECT_TRUE(BadCdb(Run(AtomicCdb(0, count), Fill(count, 2)))) << count;
+  }
+  EXPECT_TRUE(BadCdb(Run(AtomicCdb(2040, 16), Fill(16, 2)))) << "over the edge of an extent";
+  EXPECT_TRUE(OutOfRange(Run(AtomicCdb(kBlocks, 8), Fill(8, 2))));
+  EXPECT_EQ(disk_->Contents(0, kBytes), before);
+  EXPECT_TRUE(Run(AtomicCdb(2048, 0)).good());
+}
+
+// Linux takes the smallest and the largest that it allows from the page, and checks neither's
+// alignment if the granularity is one block.
+TEST_F(ScsiBlocks, TheAtomicLimitsOfThePageAreThoseThatHold) {
+  const Bytes page = DataOf(Run({0x12, 1, 0xb0, 0, 64, 0}));
+  ASSERT_EQ(page.size(), 64u);
+  const uint32_t most = Get32(&page[44]);
+  const uint32_t alignment = Get32(&page[48]);
+  const uint32_t granularity = Get32(&page[52]);
+  EXPECT_EQ(most, 256u);
+  EXPECT_EQ(alignment, 8u);
+  EXPECT_EQ(granularity, 8u);
+  EXPECT_EQ(Get32(&page[56]), 0u) << "no boundaries within a write";
+  for (uint32_t count = granularity; count <= most; count *= 2) {
+    for (uint64_t lba = 0; lba + count <= 4096; lba += count) {
+      const Response response = Run(AtomicCdb(lba, static_cast<uint16_t>(count)), Fill(count, 'a'));
+      ASSERT_TRUE(response.good()) << lba << " " << count;
+    }
+  }
 }
 
 // --- Provisioning -------------------------------------------------------------------------------
