@@ -6,8 +6,9 @@ usage: libiscsi_suite.py TARGET EXPECTED [PATTERN]   TARGET: the iscsi-memory-ta
        libiscsi_suite.py --url URL EXPECTED [PATTERN]
 
 EXPECTED lists the tests that must pass, one per line; "-" in front: cannot pass here. A test passes if
-it asserted something, nothing failed and nothing was skipped. Each runs in a process of its own. Exit
-status: 0 all that must pass did, 1 one did not, 77 the suite is not installed.
+it asserted something, nothing failed and nothing was skipped, whatever of its log would usually be
+shown. Each runs in a process of its own. One that must pass and is not in the suite did not pass. Exit
+status: 0 all that must pass did, 1 one did not or none ran, 77 the suite is not installed.
 """
 import re
 import shutil
@@ -25,7 +26,8 @@ def all_tests():
 
 
 def verdict(name, urls):
-    command = [TOOL, "--dataloss", "--allow-sanitize", "--test", name, *urls]
+    # -V: some parts of tests say only there that they were left out.
+    command = [TOOL, "--dataloss", "--allow-sanitize", "-v", "-V", "--test", name, *urls]
     try:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
@@ -55,22 +57,27 @@ def expectations(path):
 
 def run_suite(urls, expected, pattern):
     """The tests whose name matches, with one path or two; expected: those that must, may not pass."""
+    required, excused = expected
     bad = 0
     passed = 0
-    for name in all_tests():
-        short = name.removeprefix("ALL.")
-        if not re.search(pattern, short):
-            continue
-        result, why = verdict(name, urls)
+    names = [name.removeprefix("ALL.") for name in all_tests()]
+    names = [name for name in names if re.search(pattern, name)]
+    for short in names:
+        result, why = verdict("ALL." + short, urls)
         passed += result == "passes"
-        required, excused = expected
         wrong = (short in required and result != "passes") or result in ("hangs", "breaks") or (
             result == "fails" and short not in excused)
         bad += wrong
         if wrong or result != "passes":
             print(f"{'WRONG ' if wrong else ''}{short} {result}: {why}", flush=True)
+    for short in sorted(required - set(names)):
+        if re.search(pattern, short):
+            bad += 1
+            print(f"WRONG {short} must pass and is not in the suite", flush=True)
     print(f"{passed} pass, {bad} are not as they should be")
-    return 1 if bad else 0
+    if not names:
+        print(f"no test of the suite matches '{pattern}'")
+    return 1 if bad or not names else 0
 
 
 def main():
