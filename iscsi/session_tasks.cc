@@ -156,9 +156,9 @@ void Session::Answer(const ScsiTask& task, const Response& response) {
     flag = kUnderflow;
     residual = task.expected - static_cast<uint32_t>(wanted);
   }
-  const uint32_t bytes = response.good() && task.reads
-                             ? static_cast<uint32_t>(std::min<uint64_t>(have, task.expected))
-                             : 0;
+  // One that failed may have some: what it read before.
+  const uint32_t bytes =
+      task.reads ? static_cast<uint32_t>(std::min<uint64_t>(have, task.expected)) : 0;
   Count(&SessionStats::read_bytes, &SessionMetrics::read_bytes, bytes);
   if (task.writes && response.good()) {
     Count(&SessionStats::written_bytes, &SessionMetrics::written_bytes, task.received);

@@ -95,6 +95,27 @@ Result<CountedBuffer> Memory(Command& command, uint64_t bytes) {
   return CountedBuffer(std::move(buffer));
 }
 
+Task<Response> FindCorruption(Command& command, BlockRange range, std::span<uint8_t> data,
+                              uint64_t* good) {
+  const uint32_t block = command.unit->block();
+  const uint64_t physical = command.unit->disk()->block_bytes();
+  const uint64_t first = range.offset(block);
+  uint64_t begin = first;  // what is before it can be read
+  uint64_t end = first + data.size();
+  while (begin / physical != (end - 1) / physical) {
+    if (command.aborted && command.aborted()) co_return Response::Status(ScsiStatus::kTaskAborted);
+    const uint64_t blocks = (end - 1) / physical - begin / physical + 1;
+    const uint64_t middle = (begin / physical + blocks / 2) * physical;
+    const hydra::Status read = co_await ReadDisk(
+        command, begin,
+        data.subspan(static_cast<size_t>(begin - first), static_cast<size_t>(middle - begin)));
+    if (!read.ok() && read.code() != Code::kCorruption) co_return DiskFailure(read, begin / block);
+    (read.ok() ? begin : end) = middle;
+  }
+  *good = begin - first;
+  co_return DiskFailure(hydra::Status::Corruption("of this block"), begin / block);
+}
+
 Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,
                                            std::span<const uint8_t> expected) {
   const uint32_t block = command.unit->block();
@@ -107,7 +128,12 @@ Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,
     const std::span<uint8_t> data =
         buffer->span().first(static_cast<size_t>(std::min(bytes - at, kCompareStep)));
     const hydra::Status read = co_await ReadDisk(command, range.offset(block) + at, data);
-    if (!read.ok()) co_return DiskFailure(read, range.lba + at / block);
+    const BlockRange step = {range.lba + at / block, data.size() / block};
+    if (read.code() == Code::kCorruption) {
+      uint64_t good = 0;
+      co_return co_await FindCorruption(command, step, data, &good);
+    }
+    if (!read.ok()) co_return DiskFailure(read, step.lba);
     if (expected.empty()) continue;
     for (size_t done = 0; done < data.size();) {
       const size_t start = static_cast<size_t>((at + done) % expected.size());

@@ -61,6 +61,7 @@ struct Response {
   Sense sense;
 
   // Data for the initiator: in `in` if there is little, else the first `buffer_bytes` of `buffer`.
+  // Also with a status that is not GOOD, if a command failed in the middle.
   std::vector<uint8_t> in;
   CountedBuffer buffer;
   size_t buffer_bytes = 0;

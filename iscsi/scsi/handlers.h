@@ -32,6 +32,11 @@ Await<hydra::Status> ReadDisk(Command& command, uint64_t offset, std::span<uint8
 Await<hydra::Status> WriteDisk(Command& command, uint64_t offset, std::span<const uint8_t> data);
 // TASK SET FULL if there is none.
 Result<CountedBuffer> Memory(Command& command, uint64_t bytes);
+// After a read of the range into `data` found something corrupt: reads it again in halves, until
+// one physical block of the disk is left, the first that cannot be read. `*good` are the bytes
+// before it, which `data` then holds. Says what an initiator is told.
+Task<Response> FindCorruption(Command& command, BlockRange range, std::span<uint8_t> data,
+                              uint64_t* good);
 // Reads the range and compares it: nothing if it is the same, or the response that says why not.
 // The expected bytes are repeated as often as it takes.
 Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,

@@ -2,6 +2,7 @@
 //
 // READ, WRITE, WRITE ATOMIC, WRITE AND VERIFY, VERIFY, PRE-FETCH, SYNCHRONIZE CACHE.
 #include <algorithm>
+#include <array>
 
 #include "iscsi/pdu.h"
 #include "iscsi/scsi/handlers.h"
@@ -20,6 +21,17 @@ Task<Response> WriteRange(Command& command, BlockRange range) {
   if (have > 0) {
     const hydra::Status written =
         co_await WriteDisk(command, range.offset(block), command.out.first(have));
+    if (written.code() == Code::kCorruption) {
+      // Only of the physical blocks at its two ends something is read.
+      const uint64_t end = range.lba + have / block;
+      const uint64_t last =
+          (end - 1) / command.unit->blocks_per_physical() * command.unit->blocks_per_physical();
+      const std::array<uint64_t, 2> ends = {range.lba, std::max(range.lba, last)};
+      for (const uint64_t lba : ends) {
+        auto lost = co_await CompareRange(command, {lba, 1}, {});
+        if (lost) co_return *lost;
+      }
+    }
     if (!written.ok()) co_return DiskFailure(written, range.lba);
   }
   co_return Response::Good().Moves(bytes);
@@ -41,6 +53,15 @@ Task<Response> Read(Command& command) {
   response.buffer_bytes = static_cast<size_t>(range.bytes(block));
   const hydra::Status read = co_await ReadDisk(command, range.offset(block),
                                                response.buffer.span().first(response.buffer_bytes));
+  if (read.code() == Code::kCorruption) {
+    // What is before the first block that is lost is sent, and the residual count says how much.
+    uint64_t good = 0;
+    Response failure = co_await FindCorruption(
+        command, range, response.buffer.span().first(response.buffer_bytes), &good);
+    if (good > 0) failure.buffer = response.buffer;
+    failure.buffer_bytes = static_cast<size_t>(good);
+    co_return failure.Moves(good);
+  }
   if (!read.ok()) co_return DiskFailure(read, range.lba);
   co_return response;
 }

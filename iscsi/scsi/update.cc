@@ -58,6 +58,10 @@ Task<Response> CompareAndWrite(Command& command) {
   const auto expected = command.out.first(static_cast<size_t>(bytes));
   const auto desired = command.out.subspan(static_cast<size_t>(bytes));
   Result<bool> written = co_await CompareAndWriteDisk(command, first, expected, desired);
+  if (written.status().code() == Code::kCorruption) {
+    auto lost = co_await CompareRange(command, range, {});
+    if (lost) co_return *lost;
+  }
   if (!written.ok()) co_return DiskFailure(written.status(), range.lba);
   if (*written) co_return Response::Good().Moves(2 * bytes);
   // Where it differs, if it still does.
@@ -81,7 +85,12 @@ Task<Response> OrWrite(Command& command) {
     const hydra::Status done =
         co_await OrPiece(command, first + at,
                          command.out.subspan(static_cast<size_t>(at), static_cast<size_t>(length)));
-    if (!done.ok()) co_return DiskFailure(done, range.lba + at / block);
+    const BlockRange piece = {range.lba + at / block, length / block};
+    if (done.code() == Code::kCorruption) {
+      auto lost = co_await CompareRange(command, piece, {});
+      if (lost) co_return *lost;
+    }
+    if (!done.ok()) co_return DiskFailure(done, piece.lba);
     at += length;
   }
   co_return Response::Good().Moves(range.bytes(block));

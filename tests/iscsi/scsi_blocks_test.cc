@@ -314,5 +314,86 @@ TEST_F(ScsiBlocks, FailuresBecomeTheRightSense) {
   EXPECT_EQ(Run(Cdb10(0x28, 0, 1)).status, ScsiStatus::kTaskSetFull);
 }
 
+class RottenBlock : public ScsiBlocks {
+ protected:
+  testing::AssertionResult Lost(const Response& response, uint64_t lba) {
+    if (!response.sense.information) return testing::AssertionFailure() << "of no block";
+    if (*response.sense.information != lba) {
+      return testing::AssertionFailure() << "of block " << *response.sense.information;
+    }
+    return Failed(response, SenseKey::kMediumError, Asc::kUnrecoveredReadError);
+  }
+};
+
+TEST_F(RottenBlock, AReadNamesItAndBringsWhatIsBeforeIt) {
+  for (uint64_t lba = 0; lba < kBlocks; lba += 64) {
+    ASSERT_TRUE(Run(Cdb10(0x2a, static_cast<uint32_t>(lba), 64),
+                    Fill(64, static_cast<uint8_t>(1 + lba / 64 % 200)))
+                    .good());
+  }
+  // The physical block of 8000 to 8007, and another behind it.
+  disk_->Rot(8003 * 512);
+  disk_->Rot(9000 * 512);
+  struct Row {
+    uint64_t lba;
+    uint32_t count;
+    uint64_t lost;
+  };
+  const Row table[] = {{0, 16384, 8000},   {7992, 16, 8000}, {7999, 3, 8000},   {8000, 8, 8000},
+                       {8004, 1, 8004},    {8005, 9, 8005},  {8007, 1, 8007},   {8007, 8000, 8007},
+                       {8008, 8000, 9000}, {1, 8000, 8000},  {7000, 1001, 8000}};
+  for (const Row& row : table) {
+    const size_t before = disk_->reads().size();
+    const Response response = Run(Cdb16(0x88, row.lba, row.count));
+    EXPECT_TRUE(Lost(response, row.lost)) << row.lba << " " << row.count;
+    const uint64_t good = (row.lost - row.lba) * 512;
+    EXPECT_EQ(response.wanted, good);
+    EXPECT_EQ(response.buffer_bytes, good);
+    EXPECT_EQ(DataOf(response), disk_->Contents(row.lba * 512, good)) << row.lba;
+    // In halves: no more than twice as much as was asked for, and a few times.
+    uint64_t bytes = 0;
+    for (size_t i = before; i < disk_->reads().size(); ++i) bytes += disk_->reads()[i];
+    EXPECT_LE(bytes, uint64_t{row.count} * 512 * 2 + 4096);
+    EXPECT_LE(disk_->reads().size() - before, 13u);
+  }
+  EXPECT_TRUE(Run(Cdb16(0x88, 0, 8000)).good()) << "what is beside it can be read";
+  EXPECT_TRUE(Run(Cdb16(0x88, 8008, 100)).good());
+  EXPECT_TRUE(Run(Cdb10(0x2a, 8000, 8), Fill(8, 'n')).good()) << "and it is written anew";
+  EXPECT_TRUE(Run(Cdb16(0x88, 0, 8192)).good());
+}
+
+TEST_F(RottenBlock, OthersNameItAsWell) {
+  disk_->Rot(8000 * 512);
+  EXPECT_TRUE(Lost(Run(Cdb10(0x2f, 0, 16384)), 8000)) << "VERIFY, in the fourth step";
+  EXPECT_TRUE(Lost(Run(Cdb10(0x2f, 7000, 2000, 0x02), Bytes(2000 * 512)), 8000));
+  Bytes compare(16);
+  compare[0] = 0x89;
+  Put64(&compare[2], 7990);
+  compare[13] = 20;
+  EXPECT_TRUE(Lost(Run(compare, Bytes(40 * 512)), 8000)) << "COMPARE AND WRITE";
+  EXPECT_TRUE(Lost(Run(Cdb16(0x8b, 7000, 2000), Fill(2000, 1)), 8000)) << "ORWRITE";
+  EXPECT_TRUE(Lost(Run(Cdb10(0x2a, 7000, 1001), Fill(1001, 1)), 8000)) << "WRITE of a part of it";
+  EXPECT_TRUE(Lost(Run(Cdb10(0x2a, 8001, 100), Fill(100, 1)), 8001));
+}
+
+TEST_F(RottenBlock, WhatFailsMeanwhileIsWhatIsSaid) {
+  disk_->Rot(8000 * 512);
+  disk_->Hold();
+  Command command;
+  command.unit = unit_.get();
+  command.nexus = &first_;
+  const Bytes cdb = Cdb10(0x28, 7000, 2000);
+  std::copy(cdb.begin(), cdb.end(), command.cdb.begin());
+  std::optional<Response> response;
+  Start<Response>(Execute(command), [&](Response done) { response = std::move(done); });
+  disk_->ReleaseOne();
+  ASSERT_FALSE(response.has_value());
+  disk_->FailWith(Status::Unavailable("no majority"));
+  disk_->Release();
+  ASSERT_TRUE(response.has_value());
+  EXPECT_TRUE(Failed(*response, SenseKey::kNotReady, Asc::kBecomingReady));
+  EXPECT_EQ(response->buffer_bytes, 0u);
+}
+
 }  // namespace
 }  // namespace hydra::iscsi

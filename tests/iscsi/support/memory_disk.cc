@@ -25,6 +25,11 @@ void MemoryDisk::Run(std::function<void()> operation) {
   }
 }
 
+bool MemoryDisk::Rotten(uint64_t offset, uint64_t length) const {
+  const auto next = rotten_.lower_bound(offset / block_bytes_);
+  return next != rotten_.end() && *next * block_bytes_ < offset + length;
+}
+
 void MemoryDisk::Release() {
   holding_ = false;
   while (!held_.empty()) ReleaseOne();
@@ -122,6 +127,11 @@ std::shared_ptr<DiskIo> MemoryDisk::Arrive(uint64_t epoch) {
 
 void MemoryDisk::Read(uint64_t offset, std::span<uint8_t> data, Done done) {
   Run([this, offset, data, done = std::move(done)] {
+    reads_.push_back(data.size());
+    if (failure_.ok() && Rotten(offset, data.size())) {
+      std::memset(data.data(), 0xbd, data.size());
+      return done(Status::Corruption("rot"));
+    }
     if (failure_.ok()) CopyOut(offset, data);
     done(failure_);
   });
@@ -129,7 +139,16 @@ void MemoryDisk::Read(uint64_t offset, std::span<uint8_t> data, Done done) {
 
 void MemoryDisk::Write(uint64_t offset, std::span<const uint8_t> data, Done done) {
   Run([this, offset, data, done = std::move(done)] {
-    if (failure_.ok()) CopyIn(offset, data);
+    // Of blocks that are written in part, the rest is read.
+    const uint64_t end = offset + data.size();
+    const bool lost = (offset % block_bytes_ != 0 && Rotten(offset, 1)) ||
+                      (end % block_bytes_ != 0 && Rotten(end - 1, 1));
+    if (failure_.ok() && lost) return done(Status::Corruption("rot"));
+    if (failure_.ok()) {
+      CopyIn(offset, data);
+      rotten_.erase(rotten_.lower_bound(offset / block_bytes_),
+                    rotten_.lower_bound((end + block_bytes_ - 1) / block_bytes_));
+    }
     done(failure_);
   });
 }
@@ -164,6 +183,7 @@ void MemoryDisk::CompareAndWrite(uint64_t offset, std::span<const uint8_t> expec
                                  std::function<void(Result<bool>)> done) {
   Run([this, offset, expected, desired, done = std::move(done)] {
     if (!failure_.ok()) return done(failure_);
+    if (Rotten(offset, expected.size())) return done(Status::Corruption("rot"));
     std::vector<uint8_t> now(expected.size());
     CopyOut(offset, now);
     const bool same = std::equal(now.begin(), now.end(), expected.begin());

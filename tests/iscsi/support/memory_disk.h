@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,8 +61,11 @@ class MemoryDisk : public Disk {
   // --- For tests ---
   void Resize(uint64_t bytes);
   void FailWith(Status status) { failure_ = std::move(status); }  // everything, until it is OK
+  // What the physical block holds is lost until it is written whole.
+  void Rot(uint64_t offset) { rotten_.insert(offset / block_bytes_); }
   // So many changes by commands that have arrived already fail with kStale.
   void Overtake(unsigned changes) { overtaken_ = changes; }
+  const std::vector<uint64_t>& reads() const { return reads_; }  // bytes of each
   void Hold() { holding_ = true; }
   void Pass() { holding_ = false; }  // what comes now; what is held already stays
   void Release();                    // everything held, in order; and nothing is held any more
@@ -82,6 +86,7 @@ class MemoryDisk : public Disk {
 
  private:
   void Run(std::function<void()> operation);
+  bool Rotten(uint64_t offset, uint64_t length) const;
   void Erase(uint64_t epoch, const std::function<void(double)>& progress, const Done& done);
   void CopyIn(uint64_t offset, std::span<const uint8_t> data);
   void CopyOut(uint64_t offset, std::span<uint8_t> data) const;
@@ -91,6 +96,8 @@ class MemoryDisk : public Disk {
   uint32_t block_bytes_;
   std::function<void()> changed_;
   Status failure_;
+  std::set<uint64_t> rotten_;  // physical blocks
+  std::vector<uint64_t> reads_;
   bool holding_ = false;
   std::deque<std::function<void()>> held_;
   uint64_t flushes_ = 0;
