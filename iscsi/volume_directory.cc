@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kRefresh(2'000);
 // What a discovery or a login waits for news: longer than a master's place is empty, shorter than
 // initiators wait for an answer.
 constexpr std::chrono::milliseconds kPatience(5'000);
+// Who has not heard of the cluster for so long has lost touch with it.
+constexpr std::chrono::milliseconds kOutOfTouch(10'000);
 // What a login waits for accounts that are on their way.
 constexpr std::chrono::milliseconds kAccountPause(20);
 constexpr int kAccountLooks = 50;
@@ -71,6 +73,7 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   std::optional<Listed> Find(const std::string& volume) const;
   void TakeVolumes(const std::vector<VolumeInfo>& volumes);
   void TakeNodes(const std::vector<NodeInfo>& nodes);
+  std::vector<PortalGroup> Groups() const;
   void FinishOpen(const std::string& volume, Result<Volume> opened,
                   const std::function<void(Opened)>& done);
   template <typename Handler>
@@ -85,6 +88,7 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   std::map<std::string, Listed> volumes_;
   std::map<std::string, Known> units_;
   std::vector<PortalAddress> portals_;
+  std::chrono::steady_clock::time_point heard_{};  // when the catalogue was read last
   bool stopped_ = false;
 };
 
@@ -112,9 +116,11 @@ void VolumeDirectory::Impl::Refresh() {
   cluster_->AsyncVolumes(Here([self = shared_from_this()](Result<std::vector<VolumeInfo>> volumes) {
     if (self->stopped_) return;
     if (volumes.ok()) self->TakeVolumes(*volumes);
+    if (volumes.ok()) self->heard_ = std::chrono::steady_clock::now();
     self->cluster_->AsyncGetStatus(false, self->Here([self](Result<std::vector<NodeInfo>> nodes) {
       if (self->stopped_) return;
       if (nodes.ok()) self->TakeNodes(*nodes);
+      for (const auto& [name, known] : self->units_) known.unit->NotePortalGroups();
       self->Wait();
     }));
   }));
@@ -169,6 +175,16 @@ void VolumeDirectory::Impl::TakeNodes(const std::vector<NodeInfo>& nodes) {
     if (node.iscsi.empty()) continue;
     portals_.push_back({node.iscsi, static_cast<uint16_t>(node.node), node.reachable.ok()});
   }
+}
+
+std::vector<PortalGroup> VolumeDirectory::Impl::Groups() const {
+  const bool in_touch = std::chrono::steady_clock::now() - heard_ < kOutOfTouch;
+  std::vector<PortalGroup> groups;
+  for (const PortalAddress& portal : portals_) {
+    const bool own = portal.tag == options_.portal_group;
+    groups.push_back({portal.tag, own ? in_touch : portal.reachable});
+  }
+  return groups;
 }
 
 std::vector<std::string> VolumeDirectory::Impl::Names() const {
@@ -269,13 +285,8 @@ void VolumeDirectory::Impl::FinishOpen(const std::string& volume, Result<Volume>
   options.logical_block = options_.logical_block;
   options.target_name = std::string(kTargetPrefix) + volume;
   options.portal_groups = [weak = weak_from_this()] {
-    std::vector<PortalGroup> groups;
     const auto self = weak.lock();
-    if (!self) return groups;
-    for (const PortalAddress& portal : self->portals_) {
-      groups.push_back({portal.tag, portal.reachable});
-    }
-    return groups;
+    return self ? self->Groups() : std::vector<PortalGroup>();
   };
   auto disk = std::make_unique<VolumeDisk>(io_, *opened, IdentityOf(options_.cluster, id, volume));
   auto unit = std::make_shared<LogicalUnit>(std::move(disk), std::move(options));

@@ -34,7 +34,9 @@ std::vector<uint8_t> Standard(const Command& command) {
   data[3] = 0x12;                        // HISUP, response data format 2
   data[4] = static_cast<uint8_t>(data.size() - 5);
   data[5] = 0x18;  // TPGS: implicit; 3PC: EXTENDED COPY
-  data[7] = 0x02;  // CMDQUE
+  const auto& groups = command.unit->options().portal_groups;
+  if (groups && groups().size() > 1) data[6] = 0x10;  // MULTIP
+  data[7] = 0x02;                                     // CMDQUE
   PutText("HYDRA", 8, &data[8]);
   PutText("VIRTUAL-DISK", 16, &data[16]);
   PutText("0001", 4, &data[32]);

@@ -88,8 +88,10 @@ Response ReportTaskFunctions(Command& command) {
   return Response::Data(std::move(data), Get32(&command.cdb[6]));
 }
 
-// Each portal is a group of its own, named by its node. All serve alike; one whose node is down
-// says so.
+// Each portal is a group of its own, named by its node. All serve alike. One whose node does not
+// answer is unavailable. The one that was asked may not know: if it lost touch with the cluster it
+// takes commands and lets them wait, so others are better (and a Linux that is told that its only
+// path is unavailable would never try it again).
 Response ReportPortGroups(Command& command) {
   const bool extended = (command.cdb[1] >> 5) == 1;
   std::vector<uint8_t> data(extended ? 8 : 4);
@@ -101,9 +103,10 @@ Response ReportPortGroups(Command& command) {
   for (const PortalGroup& group : groups) {
     const size_t at = data.size();
     data.resize(at + 12);
-    // Active/optimized or unavailable.
-    data[at] = group.reachable || group.tag == command.nexus->portal_group ? 0x00 : 0x03;
-    data[at + 1] = 0x09;  // U_SUP, AO_SUP: those two
+    const bool own = group.tag == command.nexus->portal_group;
+    // Active and optimized, active and not optimized, or unavailable.
+    data[at] = group.reachable ? 0x00 : own ? 0x01 : 0x03;
+    data[at + 1] = 0x0b;  // U_SUP, AN_SUP, AO_SUP: those three
     Put16(&data[at + 2], group.tag);
     data[at + 5] = 0x02;  // changed by itself: implicit
     data[at + 7] = 1;

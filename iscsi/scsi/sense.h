@@ -50,6 +50,7 @@ enum class Asc : uint16_t {
   kReservationsPreempted = 0x2a03,
   kReservationsReleased = 0x2a04,
   kRegistrationsPreempted = 0x2a05,
+  kAccessStateChanged = 0x2a06,
   kCapacityChanged = 0x2a09,
   kUnreachableCopyTarget = 0x0804,
   kSanitizeFailed = 0x3103,

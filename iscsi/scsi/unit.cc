@@ -23,6 +23,7 @@ std::string Nexus::name() const { return initiator.substr(0, initiator.rfind(",i
 
 LogicalUnit::LogicalUnit(std::unique_ptr<Disk> disk, UnitOptions options)
     : disk_(std::move(disk)), options_(std::move(options)) {
+  NotePortalGroups();
   disk_->WatchSize([this] { Attention(Asc::kCapacityChanged); });
   disk_->WatchAccess([this] { RefreshShared([](const hydra::Status&) {}); });
 }
@@ -93,6 +94,17 @@ void LogicalUnit::Attention(Asc asc, const Nexus* except) {
   for (Nexus* nexus : nexuses_) {
     if (nexus != except) Add(asc, nexus);
   }
+}
+
+void LogicalUnit::NotePortalGroups() {
+  if (!options_.portal_groups) return;
+  bool changed = false;
+  for (const PortalGroup& group : options_.portal_groups()) {
+    const auto [known, added] = groups_.try_emplace(group.tag, group.reachable);
+    changed = changed || known->second != group.reachable;
+    known->second = group.reachable;
+  }
+  if (changed) Attention(Asc::kAccessStateChanged);
 }
 
 void LogicalUnit::AttentionTo(const std::string& id, Asc asc) {

@@ -49,6 +49,7 @@ struct Nexus {
 
 struct PortalGroup {
   uint16_t tag = 1;
+  // Of another portal: it answers; of one's own: it heard of the cluster lately.
   bool reachable = true;
 };
 
@@ -56,7 +57,8 @@ struct PortalGroup {
 struct UnitOptions {
   uint32_t logical_block = 512;
   std::string target_name;  // iqn
-  // Portals of the cluster, for REPORT TARGET PORT GROUPS.
+  // Portals of the cluster, for REPORT TARGET PORT GROUPS. Who knows them calls NotePortalGroups
+  // when they may have changed.
   std::function<std::vector<PortalGroup>()> portal_groups;
 };
 
@@ -88,6 +90,8 @@ class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
 
   // To everyone but `except`.
   void Attention(Asc asc, const Nexus* except = nullptr);
+  // Tells everyone if the state of a group is another than it was.
+  void NotePortalGroups();
   // To the nexus of that id, if it is here.
   void AttentionTo(const std::string& id, Asc asc);
   // Of all nexuses, or of those with these ids.
@@ -178,6 +182,7 @@ class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
 
   std::unique_ptr<Disk> disk_;
   UnitOptions options_;
+  std::map<uint16_t, bool> groups_;  // what is known of portal groups: reachable, by tag
   std::set<Nexus*> nexuses_;
   uint64_t joins_ = 0;  // so far
   SharedState shared_;

@@ -108,6 +108,101 @@ TEST_F(ScsiDevice, PortGroupsAreReported) {
   EXPECT_EQ(Get16(&data[6]), 1);
 }
 
+class PortGroups : public ScsiDevice {
+ protected:
+  PortGroups() {
+    unit_->Leave(&first_);
+    unit_->Leave(&second_);
+    auto disk = std::make_unique<MemoryDisk>(kBytes, "disk");
+    disk_ = disk.get();
+    UnitOptions options;
+    options.target_name = "iqn.2026-11.io.hydra:disk";
+    options.portal_groups = [this] { return groups_; };
+    unit_ = std::make_unique<LogicalUnit>(std::move(disk), std::move(options));
+    first_.portal_group = second_.portal_group = 2;
+    unit_->Join(&first_);
+    unit_->Join(&second_);
+    first_.attentions.clear();
+    second_.attentions.clear();
+  }
+
+  // Group and state of each, from the descriptors; the header's length has to be theirs.
+  std::vector<std::pair<uint16_t, uint8_t>> Report(bool extended = false) {
+    const Bytes data = DataOf(
+        Run({0xa3, static_cast<uint8_t>(extended ? 0x2a : 0x0a), 0, 0, 0, 0, 0, 0, 4, 0, 0, 0}));
+    EXPECT_EQ(Get32(&data[0]), data.size() - 4);
+    std::vector<std::pair<uint16_t, uint8_t>> states;
+    for (size_t at = extended ? 8 : 4; at + 12 <= data.size(); at += 8u + 4u * data[at + 7]) {
+      EXPECT_EQ(data[at + 1], 0x0b) << "what states there are";
+      EXPECT_EQ(data[at + 7], 1) << "one port";
+      EXPECT_EQ(Get16(&data[at + 10]), Get16(&data[at + 2]));
+      states.emplace_back(Get16(&data[at + 2]), data[at] & 0x0f);
+    }
+    return states;
+  }
+  bool Told(Nexus* nexus) {
+    return static_cast<bool>(Failed(RunAs(nexus, {0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention,
+                                    Asc::kAccessStateChanged));
+  }
+
+  std::vector<PortalGroup> groups_ = {{1, true}, {2, true}, {300, true}};
+};
+
+using States = std::vector<std::pair<uint16_t, uint8_t>>;
+
+TEST_F(PortGroups, OfNodesThatDoNotAnswerAreUnavailable) {
+  EXPECT_EQ(Report(), (States{{1, 0}, {2, 0}, {300, 0}}));
+  groups_ = {{1, false}, {2, true}, {300, true}};
+  EXPECT_EQ(Report(), (States{{1, 3}, {2, 0}, {300, 0}}));
+  EXPECT_EQ(Report(true), Report()) << "the extended header says the same";
+}
+
+TEST_F(PortGroups, MoreThanOneMakeItADeviceWithSeveralPorts) {
+  EXPECT_EQ(DataOf(Run({0x12, 0, 0, 0, 96, 0}))[6], 0x10);
+  groups_ = {{2, true}};
+  EXPECT_EQ(DataOf(Run({0x12, 0, 0, 0, 96, 0}))[6], 0);
+}
+
+TEST_F(PortGroups, OneThatLostTouchSaysThatOthersAreBetter) {
+  groups_ = {{1, false}, {2, false}, {300, false}};
+  EXPECT_EQ(Report(), (States{{1, 3}, {2, 1}, {300, 3}}));
+}
+
+TEST_F(PortGroups, EveryoneIsToldOnceWhenAStateChanges) {
+  unit_->NotePortalGroups();
+  EXPECT_TRUE(Run({0, 0, 0, 0, 0, 0}).good()) << "none has changed";
+  groups_[2].reachable = false;
+  unit_->NotePortalGroups();
+  unit_->NotePortalGroups();
+  EXPECT_TRUE(Told(&first_));
+  EXPECT_TRUE(Run({0, 0, 0, 0, 0, 0}).good());
+  EXPECT_TRUE(Told(&second_)) << "each of them";
+  EXPECT_TRUE(RunAs(&second_, {0, 0, 0, 0, 0, 0}).good());
+  groups_[2].reachable = true;
+  unit_->NotePortalGroups();
+  EXPECT_TRUE(Told(&first_));
+  // Back and forth before anyone asked: one word is enough.
+  groups_[0].reachable = false;
+  unit_->NotePortalGroups();
+  groups_[0].reachable = true;
+  unit_->NotePortalGroups();
+  EXPECT_TRUE(Told(&first_));
+  EXPECT_TRUE(Run({0, 0, 0, 0, 0, 0}).good());
+}
+
+TEST_F(PortGroups, AGroupThatIsNewOrGoneChangesNoState) {
+  groups_ = {{2, true}, {7, true}, {300, true}};
+  unit_->NotePortalGroups();
+  groups_ = {};
+  unit_->NotePortalGroups();
+  groups_ = {{1, true}, {2, true}, {300, true}};
+  unit_->NotePortalGroups();
+  EXPECT_TRUE(Run({0, 0, 0, 0, 0, 0}).good());
+  groups_[0].reachable = false;
+  unit_->NotePortalGroups();
+  EXPECT_TRUE(Told(&first_));
+}
+
 // --- Mode pages ---------------------------------------------------------------------------------
 
 TEST_F(ScsiDevice, ModePages) {
