@@ -103,6 +103,14 @@ std::vector<uint8_t> ExtendedPage(const Command&) {
   return page;
 }
 
+// Mode page policy: what can be set of the control page (mode.cc) holds for the port it was set
+// through, until that portal is started anew; all others are the same for everyone.
+std::vector<uint8_t> ModePolicyPage(const Command&) {
+  constexpr uint8_t kShared = 0;
+  constexpr uint8_t kPerPort = 1;
+  return {0x0a, 0x00, kPerPort, 0, 0x3f, 0xff, kShared, 0};
+}
+
 std::vector<uint8_t> BlockLimitsPage(const Command& command) {
   LogicalUnit& unit = *command.unit;
   const uint32_t block = unit.block();
@@ -141,9 +149,13 @@ struct VitalPage {
   Page make;
 };
 std::vector<uint8_t> ListPage(const Command&);
-constexpr VitalPage kVitalPages[] = {{0x00, ListPage},           {0x80, SerialPage},
-                                     {0x83, IdentificationPage}, {0x86, ExtendedPage},
-                                     {0xb0, BlockLimitsPage},    {0xb1, CharacteristicsPage},
+constexpr VitalPage kVitalPages[] = {{0x00, ListPage},
+                                     {0x80, SerialPage},
+                                     {0x83, IdentificationPage},
+                                     {0x86, ExtendedPage},
+                                     {0x87, ModePolicyPage},
+                                     {0xb0, BlockLimitsPage},
+                                     {0xb1, CharacteristicsPage},
                                      {0xb2, ProvisioningPage}};
 
 std::vector<uint8_t> ListPage(const Command&) {

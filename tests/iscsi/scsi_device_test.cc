@@ -30,7 +30,8 @@ TEST_F(ScsiDevice, StandardInquiry) {
 
 TEST_F(ScsiDevice, EveryPageThatIsListedIsThere) {
   const Bytes list = Vpd(0);
-  EXPECT_EQ(Bytes(list.begin() + 4, list.end()), (Bytes{0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2}));
+  EXPECT_EQ(Bytes(list.begin() + 4, list.end()),
+            (Bytes{0x00, 0x80, 0x83, 0x86, 0x87, 0xb0, 0xb1, 0xb2}));
   for (size_t i = 4; i < list.size(); ++i) {
     const Bytes page = Vpd(list[i]);
     ASSERT_GE(page.size(), 4u);
@@ -235,6 +236,20 @@ TEST_F(ScsiDevice, WriteProtectionIsSwitchedAndToldToOthers) {
   list[8] &= static_cast<uint8_t>(~0x08);
   EXPECT_TRUE(Run(select, list).good());
   EXPECT_TRUE(Run(Cdb10(0x2a, 0, 1), Fill(1, 1)).good());
+}
+
+// The policy that is published, and what is true of two portals with the same disk.
+TEST_F(ScsiDevice, WhatIsSetOfTheControlPageHoldsForOnePort) {
+  EXPECT_EQ(Vpd(0x87), (Bytes{0x00, 0x87, 0, 8, 0x0a, 0x00, 0x01, 0, 0x3f, 0xff, 0x00, 0}));
+  UnitOptions options;
+  options.target_name = "iqn.2026-11.io.hydra:disk";
+  LogicalUnit other(std::make_unique<MemoryDisk>(kBytes, "disk", 4096, disk_->access()), options);
+  Bytes list = DataOf(Run({0x1a, 0x08, 0x0a, 0, 255, 0}));
+  list[0] = list[2] = 0;
+  list[8] |= 0x08;
+  EXPECT_TRUE(Run({0x15, 0x10, 0, 0, static_cast<uint8_t>(list.size()), 0}, list).good());
+  EXPECT_TRUE(unit_->write_protected);
+  EXPECT_FALSE(other.write_protected);
 }
 
 TEST_F(ScsiDevice, NothingElseCanBeSet) {
