@@ -94,6 +94,9 @@ class TcpConnection final : public Connection,
 
   // --- PduReader::Sink ---
   Result<std::span<uint8_t>> Begin(const Header& header, std::span<const uint8_t> ahs) override;
+  void HeaderDamaged() override {
+    if (session_) session_->HeaderDamaged();
+  }
   Status End(bool intact) override;
 
   asio::awaitable<void> Serve();

@@ -87,6 +87,7 @@ Status PduReader::HeadDone() {
   if (digests_.header) {
     const uint32_t crc = Crc32c(rest_.data(), ahs, Crc32c(header_.bytes));
     if (crc != DecodeFixed32(&rest_[ahs])) {
+      sink_->HeaderDamaged();
       return Status::Corruption("a header does not match its digest");
     }
   }

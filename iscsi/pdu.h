@@ -164,6 +164,9 @@ class PduReader {
     // connection.
     virtual Result<std::span<uint8_t>> Begin(const Header& header,
                                              std::span<const uint8_t> ahs) = 0;
+    // A header was not intact; what comes of it is an error of the reader, which ends the
+    // connection.
+    virtual void HeaderDamaged() {}
     // The data of the PDU that began last is there; false if its digest says otherwise.
     virtual Status End(bool intact) = 0;
   };

@@ -63,6 +63,8 @@ SessionMetrics SessionMetrics::Of(const std::string& target, MetricsRegistry* re
   metrics.failed = counter("hydra_iscsi_failed", "commands not answered with GOOD");
   metrics.aborted = counter("hydra_iscsi_aborted", "commands aborted by task management");
   metrics.damaged = counter("hydra_iscsi_damaged", "digests or sequences that were wrong");
+  metrics.digests =
+      counter("hydra_iscsi_digest_errors", "PDUs whose header or data did not match its digest");
   metrics.sessions = registry->GetGauge("hydra_iscsi_sessions", "sessions now", labels);
   metrics.latency = registry->GetHistogram("hydra_iscsi_latency_seconds", "of SCSI commands",
                                            HistogramOptions::Latency(), labels);
@@ -268,7 +270,13 @@ Result<std::span<uint8_t>> Session::BeginDataOut(const Header& header) {
   return std::span(task->buffer.data() + offset, length);
 }
 
+void Session::HeaderDamaged() {
+  Count(&SessionStats::damaged, &SessionMetrics::damaged);
+  Count(&SessionStats::digests, &SessionMetrics::digests);
+}
+
 Status Session::End(bool intact) {
+  if (!intact) Count(&SessionStats::digests, &SessionMetrics::digests);
   if (ignore_) return Status::Ok();
   if (logged_out_) return Status::Ok();
   if (current_.opcode() == Opcode::kDataOut) return EndDataOut(intact);

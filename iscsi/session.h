@@ -38,7 +38,8 @@ struct SessionStats {
   uint64_t written_bytes = 0;
   uint64_t failed = 0;   // answered with something else than GOOD
   uint64_t aborted = 0;  // by task management
-  uint64_t damaged = 0;  // data digests or sequences that were wrong
+  uint64_t damaged = 0;  // digests or sequences that were wrong
+  uint64_t digests = 0;  // of those: PDUs whose header or data did not match its digest
 };
 
 // The same, counted for all sessions of a target. All are there.
@@ -49,6 +50,7 @@ struct SessionMetrics {
   Counter* failed = nullptr;
   Counter* aborted = nullptr;
   Counter* damaged = nullptr;
+  Counter* digests = nullptr;
   Gauge* sessions = nullptr;
   Histogram* latency = nullptr;  // from the last byte of a command to its status
 
@@ -102,6 +104,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
 
   // --- PduReader::Sink ---
   Result<std::span<uint8_t>> Begin(const Header& header, std::span<const uint8_t> ahs) override;
+  void HeaderDamaged() override;
   Status End(bool intact) override;
 
   void Tick(Nanos now);

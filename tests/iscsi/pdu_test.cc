@@ -27,6 +27,7 @@ class Collector : public PduReader::Sink {
     received.back().data.resize(header.data_bytes());
     return std::span(received.back().data);
   }
+  void HeaderDamaged() override { ++damaged_headers; }
   Status End(bool intact) override {
     received.back().intact = intact;
     return Status::Ok();
@@ -34,6 +35,7 @@ class Collector : public PduReader::Sink {
 
   std::vector<Received> received;
   bool drop = false;
+  int damaged_headers = 0;
 };
 
 std::string Wire(OutPdu pdu, Digests digests) {
@@ -133,6 +135,7 @@ TEST(PduReader, AWrongHeaderDigestEndsIt) {
   std::string wire = Wire(Nop("hello"), {true, true});
   wire[16] ^= 1;
   EXPECT_EQ(FeedReader(&reader, wire, 100).code(), Code::kCorruption);
+  EXPECT_EQ(collector.damaged_headers, 1);
 }
 
 TEST(PduReader, AWrongDataDigestIsToldAlsoOfDroppedData) {

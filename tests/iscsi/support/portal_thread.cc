@@ -25,10 +25,10 @@ class PortalThread::Loop {
   size_t Sessions() const;
 };
 
-PortalThread::PortalThread(size_t portals, PortalOptions options)
+PortalThread::PortalThread(size_t portals, PortalOptions options, Nanos patience)
     : loop_(std::make_unique<Loop>()) {
   options.listen = "127.0.0.1:0";
-  options.stop_patience = 0;
+  options.stop_patience = patience;
   for (size_t i = 0; i < portals; ++i) {
     options.group = static_cast<uint16_t>(i + 1);
     auto portal = std::make_unique<Portal>(&loop_->io, &directory_, options);
@@ -48,6 +48,12 @@ PortalThread::~PortalThread() {
   stopped.get_future().wait();
   loop_->work.reset();
   loop_->thread.join();
+}
+
+void PortalThread::Stop() {
+  Run([this] {
+    for (const auto& portal : loop_->portals) portal->Stop([] {});
+  });
 }
 
 void PortalThread::Run(const std::function<void()>& work) {

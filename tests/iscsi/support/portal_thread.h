@@ -17,8 +17,9 @@ namespace hydra::iscsi {
 
 class PortalThread {
  public:
-  // So many portals of one directory, each a target portal group of its own.
-  explicit PortalThread(size_t portals = 1, PortalOptions options = {});
+  // So many portals of one directory, each a target portal group of its own. When they stop,
+  // initiators have `patience` to log out.
+  explicit PortalThread(size_t portals = 1, PortalOptions options = {}, Nanos patience = 0);
   ~PortalThread();  // whatever is under way is given up
   PortalThread(const PortalThread&) = delete;
   PortalThread& operator=(const PortalThread&) = delete;
@@ -28,6 +29,7 @@ class PortalThread {
 
   // On the portal's thread; returns when it was done.
   void Run(const std::function<void()>& work);
+  void Stop();  // as a portal does on SIGTERM; returns at once
   // How many sessions there are now, through all portals.
   size_t Sessions();
   // False: it is not so after a while. `so` is asked on the portal's thread.
