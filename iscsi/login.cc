@@ -39,7 +39,7 @@ constexpr KeyRule kRules[] = {
     {"MaxConnections", Rule::kMinimum, 1, 65535, true},
     {"InitialR2T", Rule::kOr, 0, 0, true},
     {"ImmediateData", Rule::kAnd, 0, 0, true},
-    {"MaxRecvDataSegmentLength", Rule::kDeclared, 512, kMaxLength, false},
+    {"MaxRecvDataSegmentLength", Rule::kDeclared, kMinDataSegment, kMaxDataSegment, false},
     {"MaxBurstLength", Rule::kMinimum, 512, kMaxLength, true},
     {"FirstBurstLength", Rule::kMinimum, 512, kMaxLength, true},
     {"DefaultTime2Wait", Rule::kMaximum, 0, 3600, false},

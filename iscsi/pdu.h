@@ -30,6 +30,8 @@ inline constexpr size_t kDigestBytes = 4;
 inline constexpr uint32_t kNoTag = 0xffffffff;
 // What either side may send before it was told otherwise (RFC 7143, 13.12).
 inline constexpr uint32_t kDefaultDataSegment = 8192;
+inline constexpr uint32_t kMinDataSegment = 512;
+inline constexpr uint32_t kMaxDataSegment = (1u << 24) - 1;
 
 enum class Opcode : uint8_t {
   kNopOut = 0x00,

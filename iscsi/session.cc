@@ -214,6 +214,12 @@ Session::TaskPtr Session::MakeTask(const Header& header, std::span<const uint8_t
   return task;
 }
 
+size_t Session::ImmediateTasks() const {
+  return static_cast<size_t>(std::count_if(tasks_.begin(), tasks_.end(), [](const auto& entry) {
+    return entry.second->header.immediate();
+  }));
+}
+
 Result<std::span<uint8_t>> Session::BeginCommand(const Header& header,
                                                  std::span<const uint8_t> ahs) {
   if (!Accept(header, &ignore_)) return std::span<uint8_t>();
@@ -221,7 +227,12 @@ Result<std::span<uint8_t>> Session::BeginCommand(const Header& header,
   if (tasks_.contains(header.task_tag())) {
     return Status::InvalidArgument("a task tag that is in use");
   }
-  if (tasks_.size() >= 2 * kWindow) return Status::Busy("too many immediate commands");
+  // Others have the window for a limit.
+  if (header.immediate() && ImmediateTasks() >= kWindow) {
+    ignore_ = true;
+    Reject(header, RejectReason::kTooManyImmediate);
+    return std::span<uint8_t>();
+  }
   HYDRA_RETURN_IF_ERROR(CheckCommand(header));
   current_task_ = MakeTask(header, ahs);
   if (current_task_->refused || header.data_bytes() == 0) return std::span<uint8_t>();
@@ -374,6 +385,7 @@ void Session::Dispatch(Held held) {
     held.task->delivered = true;
     queue_.push_back(held.task);
     if (held.task->attribute == Attribute::kOrdered) ++ordered_;
+    if (held.task->attribute == Attribute::kHeadOfQueue) ++heads_;
     if (!held.task->writes) Pump();
     return;
   }

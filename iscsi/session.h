@@ -180,6 +180,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   Result<std::span<uint8_t>> BeginDataOut(const Header& header);
   Result<std::span<uint8_t>> Take(const Header& header);
   Status CheckCommand(const Header& header) const;
+  size_t ImmediateTasks() const;
   TaskPtr MakeTask(const Header& header, std::span<const uint8_t> ahs);
   bool Accept(const Header& header, bool* ignore);
   Status EndDataOut(bool intact);
@@ -212,6 +213,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   void AnswerAsks(const std::function<bool(uint32_t tag, const Ask& ask)>& which, bool waits);
   uint32_t SendPing();
   void HandleText(const Header& header, const std::vector<uint8_t>& data);
+  void TakeDataLimit(const std::string& value);
   void SendText(const Header& request);
   void EndText(const Header& request, RejectReason reason);
   void HandleLogout(const Header& header);
@@ -240,6 +242,7 @@ class Session : public PduReader::Sink, public std::enable_shared_from_this<Sess
   std::unordered_map<uint32_t, TaskPtr> tasks_;
   std::list<TaskPtr> queue_;  // delivered and not ended, in order
   size_t ordered_ = 0;        // of those
+  size_t heads_ = 0;          // of those: with HEAD OF QUEUE
   uint32_t next_tag_ = 1;     // Target Transfer Tag
 
   // The PDU that is being received.

@@ -147,7 +147,9 @@ void Session::HandleText(const Header& header, const std::vector<uint8_t>& data)
     text_request_.clear();
     if (!keys.ok()) return EndText(header, RejectReason::kProtocolError);
     for (const KeyValue& pair : *keys) {
-      if (pair.key != "SendTargets") {
+      if (pair.key == "MaxRecvDataSegmentLength") {
+        TakeDataLimit(pair.value);
+      } else if (pair.key != "SendTargets") {
         AppendText(pair.key, "NotUnderstood", &text_answer_);
       } else if (pair.value == "All" && !parameters_.discovery) {
         AppendText(pair.key, "Reject", &text_answer_);
@@ -160,6 +162,15 @@ void Session::HandleText(const Header& header, const std::vector<uint8_t>& data)
   SendText(header);
 }
 
+// What the initiator takes at a time may be declared anew at any time (13.12), and is not answered.
+void Session::TakeDataLimit(const std::string& value) {
+  const auto bytes = ParseNumber(value);
+  if (!bytes || *bytes < kMinDataSegment || *bytes > kMaxDataSegment) {
+    return AppendText("MaxRecvDataSegmentLength", "Reject", &text_answer_);
+  }
+  parameters_.max_send_data = *bytes;
+}
+
 // What an exchange that is refused has piled up is gone with it.
 void Session::EndText(const Header& request, RejectReason reason) {
   text_request_.clear();
@@ -168,13 +179,15 @@ void Session::EndText(const Header& request, RejectReason reason) {
   Reject(request, reason);
 }
 
-// As much of the answer as the initiator takes at a time; it asks for the rest with our tag.
+// As much of the answer as the initiator takes at a time; it asks for the rest with our tag, and
+// goes on with it if it has more to say (no F).
 void Session::SendText(const Header& request) {
   const bool receiving = (request.flags() & 0x40) != 0;
   const size_t now =
       receiving ? 0 : std::min<size_t>(text_answer_.size(), parameters_.max_send_data);
-  const bool more = receiving || now < text_answer_.size();
-  Header answer(Opcode::kTextResponse, more ? (receiving ? 0x00 : 0x40) : 0x80);
+  const bool rest = !receiving && now < text_answer_.size();
+  const bool more = receiving || rest || !request.final();
+  Header answer(Opcode::kTextResponse, rest ? 0x40 : more ? 0x00 : 0x80);
   answer.set_lun(request.lun());
   answer.set_task_tag(request.task_tag());
   text_tag_ = more ? next_tag_++ : kNoTag;

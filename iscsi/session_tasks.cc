@@ -19,7 +19,8 @@ constexpr uint8_t kHasStatus = 0x01;
 // --- Starting -----------------------------------------------------------------------------------
 
 // Simple tasks start when their data is there; one that is ordered waits for all before it, and all
-// behind it wait for it (SAM-5, 8.6).
+// behind it wait for it. One for the head of the queue waits for none, and all others, wherever
+// they are, wait for it (SAM-5, 8.6).
 void Session::Pump() {
   // Starting one may end it, and others, at once: begin anew after each.
   while (!closed_) {
@@ -38,10 +39,10 @@ Session::TaskPtr Session::FindReady() const {
                          (!task->damaged && !task->refused && task->requested < task->expected));
     bool may = !task->running && !waits_for_data;
     if (task->attribute == Attribute::kOrdered) {
-      may = may && first;
+      may = may && first && heads_ == 0;
       blocked = true;
     } else if (task->attribute != Attribute::kHeadOfQueue) {
-      may = may && !blocked;
+      may = may && !blocked && heads_ == 0;
     }
     if (may) return task;
     first = false;
@@ -68,7 +69,7 @@ void Session::StartTask(const TaskPtr& task) {
 
 void Session::Finish(const TaskPtr& task, Response response) {
   const bool answered = !task->aborted && !closed_;
-  const bool ordered = ordered_ > 0;
+  const bool held_back = ordered_ > 0 || heads_ > 0;
   task->unknown = response.unknown;
   Forget(task);
   if (answered) Answer(*task, response);
@@ -79,7 +80,7 @@ void Session::Finish(const TaskPtr& task, Response response) {
   }
   const auto ended = std::exchange(task->when_ended, {});
   for (const auto& call : ended) call();
-  if (ordered) Pump();  // others may have waited for it
+  if (held_back) Pump();  // others may have waited for it
 }
 
 void Session::Forget(const TaskPtr& task) {
@@ -87,6 +88,7 @@ void Session::Forget(const TaskPtr& task) {
   if (!task->delivered) return;
   queue_.remove(task);
   if (task->attribute == Attribute::kOrdered) --ordered_;
+  if (task->attribute == Attribute::kHeadOfQueue) --heads_;
 }
 
 // --- Aborting -----------------------------------------------------------------------------------
