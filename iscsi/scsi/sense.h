@@ -45,7 +45,6 @@ enum class Asc : uint16_t {
   kSpaceAllocationFailed = 0x2707,
   kResetOccurred = 0x2900,
   kLunReset = 0x2903,
-  kNexusLost = 0x2907,
   kModeParametersChanged = 0x2a01,
   kReservationsPreempted = 0x2a03,
   kReservationsReleased = 0x2a04,

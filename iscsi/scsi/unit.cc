@@ -15,6 +15,13 @@ namespace {
 // Times that another portal may be faster before a change is given up.
 constexpr int kMaxChangeAttempts = 16;
 
+void Add(Asc asc, Nexus* nexus) {
+  std::deque<Asc>& waiting = nexus->attentions;
+  if (std::find(waiting.begin(), waiting.end(), asc) != waiting.end()) return;
+  if (waiting.size() == LogicalUnit::kMaxAttentions) waiting.pop_front();
+  waiting.push_back(asc);
+}
+
 }  // namespace
 
 std::string Nexus::id() const { return fmt::format("{},t,0x{:04x}", initiator, portal_group); }
@@ -34,8 +41,11 @@ LogicalUnit::~LogicalUnit() {
 }
 
 // Rules may have changed since the login began, and accounts since one that could not be known.
+// What became of the unit while the initiator was not there, or of what an earlier session of it
+// had, it is not told one by one.
 void LogicalUnit::Join(Nexus* nexus) {
   nexuses_.insert(nexus);
+  Add(Asc::kResetOccurred, nexus);
   nexus->joined = ++joins_;
   nexus->expelled = !rules_.Allows(nexus->name()) || !IsProven(*nexus);
 }
@@ -78,17 +88,6 @@ void LogicalUnit::Release(const std::string& nexus, std::function<void()> done) 
         done();
       });
 }
-
-namespace {
-
-void Add(Asc asc, Nexus* nexus) {
-  std::deque<Asc>& waiting = nexus->attentions;
-  if (std::find(waiting.begin(), waiting.end(), asc) != waiting.end()) return;
-  if (waiting.size() == LogicalUnit::kMaxAttentions) waiting.pop_front();
-  waiting.push_back(asc);
-}
-
-}  // namespace
 
 void LogicalUnit::Attention(Asc asc, const Nexus* except) {
   for (Nexus* nexus : nexuses_) {

@@ -100,6 +100,7 @@ class Machine {
       nexuses_[i].portal_group = static_cast<uint16_t>(i + 1);
       nexuses_[i].abort_tasks = [](std::function<void()> done) { done(); };
       unit_->Join(&nexuses_[i]);
+      nexuses_[i].attentions.clear();  // that it is new
     }
   }
 
@@ -136,8 +137,8 @@ class Machine {
     if ((event & kPathGone) != 0) {
       unit_->Leave(nexus);
       unit_->Release(nexus->id(), [] {});
-      nexus->attentions.clear();
       unit_->Join(nexus);
+      nexus->attentions.clear();
     }
     if ((event & kReset) != 0) unit_->Reset(Asc::kLunReset, [](const Status&) {});
     if ((event & kResize) != 0) {

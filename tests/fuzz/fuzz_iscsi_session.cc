@@ -71,6 +71,7 @@ class Target : public Session::Output {
     environment.memory = memory_;
     environment.list_targets = [](const std::string&) { return std::string(1500, 't'); };
     session_ = Session::Create(p, std::move(environment), this, 0);
+    if (!p.discovery) TakeAttentions();
   }
 
   ~Target() override {
@@ -129,6 +130,17 @@ class Target : public Session::Output {
   void Close(const std::string&) override { closed_ = true; }
 
  private:
+  // By REQUEST SENSE: that it is new would fail its first command.
+  void TakeAttentions() {
+    Header sense(Opcode::kScsiCommand, 0xc1);
+    sense.bytes[0] |= 0x40;
+    sense.set_task_tag(0x7fff0000);
+    sense.SetField32(20, 18);
+    sense.SetField32(24, kFirstCommand);
+    sense.bytes[32] = 0x03;
+    sense.bytes[36] = 18;
+    HYDRA_CHECK(session_->Begin(sense, {}).ok() && session_->End(true).ok());
+  }
   void PutRight(uint8_t event, Header* header) {
     if ((event & kReadWrite) != 0) {
       const bool writes = (header->bytes[1] & 0x20) != 0;

@@ -225,6 +225,7 @@ class UnconfirmedTest : public ExpelTest {
     unit_->Leave(&second_);
     second_.confirmed = false;
     unit_->Join(&second_);
+    Settle({&second_});
   }
   void ChangeAccounts() {
     DiskAccess& now = disk_->access()->now;

@@ -173,6 +173,24 @@ class PortalReinstatement : public PortalTest {
   }
 };
 
+// What became of the unit, or of a RESERVE, meanwhile it would not hear otherwise.
+TEST_F(PortalReinstatement, WhoLogsInAnewHearsThatItIsNew) {
+  for (int round = 0; round < 2; ++round) {
+    RawInitiator initiator(portal_.port());
+    SendLogin(&initiator);
+    ASSERT_TRUE(initiator.ReceiveLogin().moves_on());
+    initiator.Send(initiator.Write(kWriteTag, 0, 1), Of(512, 'x'));
+    const auto refused = initiator.Receive();
+    ASSERT_TRUE(refused && refused->opcode() == Opcode::kScsiResponse);
+    EXPECT_EQ(refused->status(), kCheckStatus);
+    ASSERT_EQ(refused->data.size(), 20u);
+    EXPECT_EQ(refused->data[4], 0x06) << "UNIT ATTENTION";
+    EXPECT_EQ(Get16(&refused->data[14]), 0x2900);
+    initiator.Send(initiator.Write(kWriteTag, 0, 1), Of(512, 'n'));
+    EXPECT_TRUE(Answers(&initiator, kWriteTag, kGoodStatus));
+  }
+}
+
 TEST_F(PortalReinstatement, TheOldSessionsCommandsEndBeforeTheLoginIsAnswered) {
   RawInitiator old(portal_.port());
   BeginWrite(&old);
@@ -182,6 +200,7 @@ TEST_F(PortalReinstatement, TheOldSessionsCommandsEndBeforeTheLoginIsAnswered) {
   EXPECT_FALSE(anew.HasInput(std::chrono::milliseconds(100))) << "answered too early";
   Release();
   ASSERT_TRUE(anew.ReceiveLogin().moves_on());
+  anew.TakeAttentions();
   // So nothing of the old session can come after this.
   anew.Send(anew.Write(kWriteTag, 0, 1), Of(512, 'n'));
   EXPECT_TRUE(Answers(&anew, kWriteTag, kGoodStatus));

@@ -149,6 +149,7 @@ class TwoPaths : public ScsiTest {
     far_.initiator = "iqn.c,i,0x000000000003";
     far_.portal_group = 2;
     other_->Join(&far_);
+    Settle({&far_});
   }
 
   Response Out(Nexus* nexus, uint8_t action, uint64_t key, uint64_t other, uint8_t type = 0) {

@@ -35,6 +35,7 @@ class SanitizeTest : public ScsiTest {
     far_.initiator = "iqn.c,i,0x000000000003";
     far_.portal_group = 2;
     other_->Join(&far_);
+    Settle({&far_});
   }
   Response Far(Bytes cdb, const Bytes& out = {}) {
     unit_.swap(other_);

@@ -123,8 +123,7 @@ class PortGroups : public ScsiDevice {
     first_.portal_group = second_.portal_group = 2;
     unit_->Join(&first_);
     unit_->Join(&second_);
-    first_.attentions.clear();
-    second_.attentions.clear();
+    Settle({&first_, &second_});
   }
 
   // Group and state of each, from the descriptors; the header's length has to be theirs.
@@ -281,6 +280,17 @@ TEST_F(ScsiDevice, InquiryAndReportLunsLeaveAttentionsRequestSenseTakesThem) {
   EXPECT_TRUE(Run({0, 0, 0, 0, 0, 0}).good());
 }
 
+TEST_F(ScsiDevice, WhoIsNewHearsThatItMayHaveMissedSomething) {
+  unit_->Leave(&first_);
+  disk_->Resize(kBytes / 2);  // nobody can tell the one that is not there
+  unit_->Join(&first_);
+  EXPECT_TRUE(Failed(Run({0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention, Asc::kResetOccurred));
+  EXPECT_TRUE(Run({0, 0, 0, 0, 0, 0}).good()) << "once";
+  EXPECT_TRUE(
+      Failed(RunAs(&second_, {0, 0, 0, 0, 0, 0}), SenseKey::kUnitAttention, Asc::kCapacityChanged));
+  EXPECT_TRUE(RunAs(&second_, {0, 0, 0, 0, 0, 0}).good()) << "the other one is not new";
+}
+
 TEST(ScsiSense, FixedAndDescriptorFormat) {
   Sense sense{
       SenseKey::kIllegalRequest, Asc::kInvalidFieldInCdb, 0x1234, Sense::Field{true, 2, 7}, {}};
@@ -317,6 +327,7 @@ TEST_F(ScsiDevice, AReservationEndsWithItsNexusOrAReset) {
   unit_->Release(first_.id(), [] {});
   EXPECT_TRUE(RunAs(&second_, {0x16, 0, 0, 0, 0, 0}).good());
   unit_->Join(&first_);
+  Settle({&first_});
   bool done = false;
   unit_->Reset(Asc::kLunReset, [&](const Status& reset) { done = reset.ok(); });
   EXPECT_TRUE(done);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -36,6 +37,15 @@ class ScsiTest : public testing::Test {
     second_.initiator = "iqn.b,i,0x000000000002";
     unit_->Join(&first_);
     unit_->Join(&second_);
+    Settle({&first_, &second_});
+  }
+
+  // They have been told that they are new.
+  static void Settle(std::initializer_list<Nexus*> nexuses) {
+    for (Nexus* nexus : nexuses) {
+      EXPECT_EQ(nexus->attentions, std::deque<Asc>{Asc::kResetOccurred});
+      nexus->attentions.clear();
+    }
   }
 
   // The expected length of data from the initiator is what there is of it.

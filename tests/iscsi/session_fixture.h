@@ -44,7 +44,10 @@ class SessionTest : public testing::Test, public Session::Output {
     if (session_) session_->Closed();
   }
 
+  // An initiator asks first what it is to be told: that it is new.
   void Open() {
+    const bool asks = !parameters_.discovery;
+    if (asks) --parameters_.stat_sn;
     Session::Environment environment;
     environment.unit = parameters_.discovery ? nullptr : unit_;
     environment.memory = memory_;
@@ -53,6 +56,17 @@ class SessionTest : public testing::Test, public Session::Output {
       return targets_;
     };
     session_ = Session::Create(parameters_, std::move(environment), this, 0);
+    if (asks) ++parameters_.stat_sn;
+    if (!asks || !closed_.empty()) return;
+    Header sense = CommandHeader(0x7fff0000, {0x03, 0, 0, 0, 18, 0}, 0xc1, 18);
+    sense.SetField32(24, --next_sn_);
+    sense.bytes[0] |= 0x40;
+    EXPECT_TRUE(Give(sense).ok());
+    const std::string told = Next().text;
+    ASSERT_EQ(told.size(), 18u);
+    EXPECT_EQ(told[2], 0x06) << "UNIT ATTENTION";
+    EXPECT_EQ(told[12], 0x29);
+    EXPECT_EQ(told[13], 0x00);
   }
 
   void Send(OutPdu pdu) override { sent_.push_back(std::move(pdu)); }

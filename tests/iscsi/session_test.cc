@@ -224,6 +224,7 @@ TEST_F(SessionTest, AResetEndsEveryonesTasksAndTellsThem) {
   std::function<void()> other_done;
   other.abort_tasks = [&](std::function<void()> done) { other_done = std::move(done); };
   unit_->Join(&other);
+  other.attentions.clear();  // that it is new
   disk_->Hold();
   ASSERT_OK(Give(Read(1, 0, 1)));
   disk_->Pass();

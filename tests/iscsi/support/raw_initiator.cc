@@ -212,7 +212,19 @@ LoginAnswer RawInitiator::LogIn(const std::string& target, Keys more) {
                     {"MaxBurstLength", "8192"},
                     {"MaxOutstandingR2T", "1"}});
   }
-  return Say(keys, 1, 3);
+  const LoginAnswer answer = Say(keys, 1, 3);
+  if (answer.moves_on() && !target.empty()) TakeAttentions();
+  return answer;
+}
+
+void RawInitiator::TakeAttentions() {
+  const uint32_t number = next_command_;
+  Header sense = Command(next_tag_++, {0x03, 0, 0, 0, 18, 0}, 0xc1, 18);
+  next_command_ = number;
+  sense.bytes[0] |= 0x40;
+  Send(sense);
+  const std::optional<InPdu> told = Receive();
+  HYDRA_CHECK(!told || (told->opcode() == Opcode::kDataIn && told->data.size() == 18));
 }
 
 // --- Requests -----------------------------------------------------------------------------------

@@ -71,8 +71,11 @@ class RawInitiator {
   LoginAnswer Say(const Keys& keys, int stage, int next);
   void SendLogin(std::span<const uint8_t> text, uint8_t flags);
   LoginAnswer ReceiveLogin();
-  // All in one request, with what these tests need of digests, bursts and unsolicited data.
+  // All in one request, with what these tests need of digests, bursts and unsolicited data; and
+  // lets itself be told that it is new.
   LoginAnswer LogIn(const std::string& target, Keys more = {});
+  // By REQUEST SENSE, which takes no number: after a login, that it is new.
+  void TakeAttentions();
   // The keys that name both sides; a discovery without a target.
   Keys Greeting(const std::string& target) const;
 
