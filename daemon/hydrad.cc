@@ -28,6 +28,7 @@ struct Arguments {
   std::string listen = "127.0.0.1:7100";
   std::string http;
   std::string iscsi;
+  std::string iscsi_advertise;
   std::string iscsi_chap_file;
   std::vector<std::string> peers;
   bool bootstrap = false;
@@ -51,6 +52,72 @@ bool IsLoopback(const std::string& address) {
          address.starts_with("[::1]:");
 }
 
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+// Every address of this machine, whoever reads it: others who are told to call it call themselves.
+bool IsWildcard(const std::string& address) {
+  return address.find(':') != std::string::npos &&
+         HostOf(address).find_first_not_of("0.:[]*") == std::string::npos;
+}
+
+Status CheckAddresses(const Arguments& a) {
+  for (const std::string& address : {a.listen, a.http, a.iscsi}) {
+    if (!IsLoopback(address) && !a.insecure) {
+      return Status::InvalidArgument(
+          fmt::format("{} can be reached from other machines, and connections are not encrypted; "
+                      "say --insecure "
+                      "if the network is trusted",
+                      address));
+    }
+  }
+  if (IsWildcard(a.iscsi) && a.iscsi_advertise.empty()) {
+    return Status::InvalidArgument(
+        fmt::format("--iscsi {}: every node tells initiators where the portals of all nodes are, "
+                    "and there they would find themselves; give the address of this machine that "
+                    "they reach, or say it with --iscsi-advertise HOST:PORT",
+                    a.iscsi));
+  }
+  if (a.iscsi_advertise.empty()) return Status::Ok();
+  if (a.iscsi.empty() || a.iscsi_advertise.find(':') == std::string::npos ||
+      IsWildcard(a.iscsi_advertise)) {
+    return Status::InvalidArgument(
+        fmt::format("--iscsi-advertise {}: use HOST:PORT, by which initiators reach what --iscsi "
+                    "listens on",
+                    a.iscsi_advertise));
+  }
+  return Status::Ok();
+}
+
+Status TakePeers(const Arguments& a, NodeOptions* options) {
+  for (const std::string& peer : a.peers) {
+    const size_t equals = peer.find('=');
+    uint64_t id = 0;
+    try {
+      id = equals == std::string::npos ? 0 : std::stoull(peer.substr(0, equals));
+    } catch (const std::exception&) {
+      id = 0;
+    }
+    if (id == 0 || id > UINT32_MAX || peer.find(':', equals) == std::string::npos ||
+        IsWildcard(peer.substr(equals + 1))) {
+      return Status::InvalidArgument(
+          fmt::format("--peer {}: use ID=HOST:PORT, by which all nodes reach it", peer));
+    }
+    options->peers[static_cast<NodeId>(id)] = peer.substr(equals + 1);
+  }
+  const std::string& own = options->peers.emplace(a.node, a.listen).first->second;
+  if (a.bootstrap && IsWildcard(own)) {
+    return Status::InvalidArgument(
+        fmt::format("--listen {}: the other nodes have to call this one by an address of its own; "
+                    "say it with --peer {}=HOST:PORT, on all of them",
+                    a.listen, a.node));
+  }
+  // The same machine, as far as others know it.
+  if (IsWildcard(a.http) && !IsWildcard(own)) {
+    options->http_advertise = HostOf(own) + a.http.substr(a.http.rfind(':'));
+  }
+  return Status::Ok();
+}
+
 Result<NodeOptions> ToOptions(const Arguments& a) {
   NodeOptions options;
   options.node = a.node;
@@ -58,6 +125,7 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   options.listen = a.listen;
   options.http_listen = a.http;
   options.iscsi_listen = a.iscsi;
+  options.iscsi_advertise = a.iscsi_advertise;
   options.bootstrap = a.bootstrap;
   options.drill = a.drill;
   options.feature_level = a.feature_level;
@@ -82,15 +150,7 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
   if (!a.cluster_id.empty()) {
     HYDRA_ASSIGN_OR_RETURN(options.cluster, Uuid::Parse(a.cluster_id));
   }
-  for (const std::string& address : {a.listen, a.http, a.iscsi}) {
-    if (!IsLoopback(address) && !a.insecure) {
-      return Status::InvalidArgument(
-          fmt::format("{} can be reached from other machines, and connections are not encrypted; "
-                      "say --insecure "
-                      "if the network is trusted",
-                      address));
-    }
-  }
+  HYDRA_RETURN_IF_ERROR(CheckAddresses(a));
   std::ifstream file(a.secret_file);
   std::stringstream secret;
   secret << file.rdbuf();
@@ -101,20 +161,7 @@ Result<NodeOptions> ToOptions(const Arguments& a) {
         "'{}' holds no secret of 16 or more characters; make one with: openssl rand -hex 32",
         a.secret_file));
   }
-  for (const std::string& peer : a.peers) {
-    const size_t equals = peer.find('=');
-    uint64_t id = 0;
-    try {
-      id = equals == std::string::npos ? 0 : std::stoull(peer.substr(0, equals));
-    } catch (const std::exception&) {
-      id = 0;
-    }
-    if (id == 0 || id > UINT32_MAX || peer.find(':', equals) == std::string::npos) {
-      return Status::InvalidArgument(fmt::format("--peer {}: use ID=HOST:PORT", peer));
-    }
-    options.peers[static_cast<NodeId>(id)] = peer.substr(equals + 1);
-  }
-  options.peers.emplace(options.node, options.listen);
+  HYDRA_RETURN_IF_ERROR(TakePeers(a, &options));
   return options;
 }
 
@@ -218,6 +265,8 @@ int main(int argc, char** argv) {
   app.add_option("--listen", a.listen, "host:port for clients and peers");
   app.add_option("--http", a.http, "host:port for /metrics, /healthz and /api/status");
   app.add_option("--iscsi", a.iscsi, "host:port of the iSCSI portal");
+  app.add_option("--iscsi-advertise", a.iscsi_advertise,
+                 "host:port of the portal as initiators reach it, if it listens on another");
   app.add_option("--iscsi-chap-file", a.iscsi_chap_file,
                  "NAME SECRET of initiators; on a second line the target's own, for mutual CHAP");
   app.add_option("--peer", a.peers, "ID=HOST:PORT of every node; repeat it")->delimiter(',');

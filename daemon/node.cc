@@ -207,8 +207,8 @@ Status Node::Impl::CreateSystemGroup() {
 Status Node::Impl::Start() {
   NodeIdentity self{options_.node, options_.cluster, engine_->identity().store, options_.secret};
   self.feature_level = options_.feature_level;
-  self.iscsi = options_.iscsi_listen;
-  self.http = options_.http_listen;
+  self.iscsi = options_.iscsi();
+  self.http = options_.http();
   self.joining = core_->shard(kSystemGroup) == nullptr;
   disk_ = std::make_unique<DiskThreads>(
       engine_.get(), node_->io_.get(), options_.readers,

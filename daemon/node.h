@@ -35,7 +35,15 @@ struct NodeOptions {
   std::string secret;  // of the cluster; not empty
   std::string listen = "127.0.0.1:7100";
   std::string http_listen;   // empty: none
-  std::string iscsi_listen;  // told to the catalogue
+  std::string iscsi_listen;  // likewise
+  // What the catalogue is told of these two, where others are to call another address. Empty: it is
+  // that one.
+  std::string http_advertise;
+  std::string iscsi_advertise;
+  const std::string& http() const { return http_advertise.empty() ? http_listen : http_advertise; }
+  const std::string& iscsi() const {
+    return iscsi_advertise.empty() ? iscsi_listen : iscsi_advertise;
+  }
   // Address (host:port) of every node of the cluster, this one included. Later ones come from the
   // catalogue.
   std::map<NodeId, std::string> peers;

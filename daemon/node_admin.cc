@@ -238,8 +238,8 @@ void Node::Impl::TendCatalogue() {
   self.set_node(options_.node);
   self.set_store(StoreOf(*engine_));
   self.set_feature_level(options_.feature_level);
-  self.set_iscsi(options_.iscsi_listen);
-  self.set_http(options_.http_listen);
+  self.set_iscsi(options_.iscsi());
+  self.set_http(options_.http());
   std::erase_if(news, [&](const auto& hello) {
     const rpc::Hello& said = hello.second;
     const rpc::CatalogueNode* node = FindNode(keeper_->catalogue(), said.node());

@@ -75,9 +75,61 @@ TEST(ClusterNode, WrongOptionsAreExplained) {
   const Outcome exposed = run(With(command, "--listen", "0.0.0.0:0"));
   EXPECT_EQ(exposed.code, 2);
   EXPECT_THAT(exposed.err, HasSubstr("--insecure"));
+  const auto add = [&](std::vector<std::string> words) {
+    std::vector<std::string> longer = command;
+    longer.insert(longer.end(), words.begin(), words.end());
+    return run(longer);
+  };
+  for (const char* any : {"0.0.0.0:3260", "[::]:3260", ":3260"}) {
+    const Outcome vague = add({"--insecure", "--iscsi", any});
+    EXPECT_EQ(vague.code, 2) << any;
+    EXPECT_THAT(vague.err, HasSubstr("--iscsi-advertise")) << any;
+    const Outcome as_vague =
+        add({"--insecure", "--iscsi", "127.0.0.1:3260", "--iscsi-advertise", any});
+    EXPECT_EQ(as_vague.code, 2) << any;
+    EXPECT_THAT(as_vague.err, HasSubstr("HOST:PORT")) << any;
+  }
+  EXPECT_EQ(add({"--iscsi-advertise", "10.1.2.3:3260"}).code, 2) << "there is no portal";
+  const Outcome nobody = add({"--insecure", "--peer", "1=0.0.0.0:7100"});
+  EXPECT_EQ(nobody.code, 2);
+  EXPECT_THAT(nobody.err, HasSubstr("by which all nodes reach it"));
+  // Nothing says how the others call it.
+  std::vector<std::string> alone = With(command, "--listen", "0.0.0.0:7100");
+  for (auto peer = std::find(alone.begin(), alone.end(), "--peer"); peer != alone.end();
+       peer = std::find(alone.begin(), alone.end(), "--peer")) {
+    alone.erase(peer, peer + 2);
+  }
+  alone.push_back("--insecure");
+  const Outcome unknown = run(alone);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--peer 1=HOST:PORT"));
   const Outcome empty = run(Without(command, "--bootstrap"));
   EXPECT_EQ(empty.code, 1);
   EXPECT_THAT(empty.out + empty.err, HasSubstr("--bootstrap"));
+}
+
+// What is told to others can be called by them.
+TEST(ClusterNode, ANodeThatListensOnEveryAddressIsKnownByOneOfThem) {
+  TestClusterOptions options = WithPortals({"--insecure", "--iscsi-advertise", "10.1.2.3:3260"});
+  options.nodes = 1;
+  TestCluster cluster(options, false);
+  std::vector<std::string> command = cluster.Command(1);
+  const std::pair<const char*, uint16_t> listens[] = {{"--listen", cluster.rpc_port(1)},
+                                                      {"--http", cluster.http_port(1)},
+                                                      {"--iscsi", cluster.iscsi_port(1)}};
+  for (const auto& [option, port] : listens) {
+    command = With(command, option, fmt::format("0.0.0.0:{}", port));
+  }
+  cluster.process(1) = Process(command, cluster.log(1));
+  ASSERT_TRUE(cluster.WaitHealthy());
+  Json node;
+  EXPECT_TRUE(Eventually([&] {
+    const Json status = Json::parse(cluster.Ctl({"status", "--json"}).out, nullptr, false);
+    if (!status.is_object()) return false;
+    node = status.at("nodes").at(0);
+    return node.at("iscsi") == "10.1.2.3:3260";
+  })) << node.dump();
+  EXPECT_EQ(node.at("http"), fmt::format("127.0.0.1:{}", cluster.http_port(1)));
 }
 
 TEST(ClusterNode, TomlFileGivesTheSameOptions) {
