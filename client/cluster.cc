@@ -409,6 +409,13 @@ void Cluster::StartGetStatus(bool groups,
   });
 }
 
+void Cluster::StartProbe(milliseconds timeout, internal::Callback<Status> done) const {
+  const auto runtime = impl_->runtime();
+  runtime->Post([runtime, timeout, done = std::move(done)] {
+    runtime->router.RefreshToCurrent(timeout, done);
+  });
+}
+
 void Cluster::StartMoveMaster(uint32_t group, uint32_t node,
                               internal::Callback<Status> done) const {
   rpc::Request request;
@@ -503,6 +510,10 @@ Status Cluster::ChangeTarget(const std::string& name, const TargetChange& change
 Result<std::vector<NodeInfo>> Cluster::GetStatus(bool groups) {
   return impl_->Await<Result<std::vector<NodeInfo>>>(
       [&](auto done) { StartGetStatus(groups, std::move(done)); });
+}
+
+Status Cluster::Probe(milliseconds timeout) {
+  return impl_->Await<Status>([&](auto done) { StartProbe(timeout, std::move(done)); });
 }
 
 Status Cluster::MoveMaster(uint32_t group, uint32_t node) {

@@ -236,6 +236,9 @@ class Cluster {
   // Every node, and what it says about itself; with `groups` also each of its replicas and of its
   // iSCSI sessions. A node that does not answer is listed with the reason.
   Result<std::vector<NodeInfo>> GetStatus(bool groups = false);
+  // OK: the cluster can decide, a majority of those that hold the catalogue has answered.
+  // kUnavailable: not within that time.
+  Status Probe(std::chrono::milliseconds timeout);
   // Hands the mastership of a group to another of its replicas, between two requests.
   Status MoveMaster(uint32_t group, uint32_t node);
   // A node begins to look for rotten blocks, which it mends from its peers, or ends it. `rate` in
@@ -295,6 +298,12 @@ class Cluster {
         std::forward<Token>(token));
   }
   template <typename Token>
+  auto AsyncProbe(std::chrono::milliseconds timeout, Token&& token) {
+    return internal::Initiate<Status>(
+        [self = *this, timeout](auto done) { self.StartProbe(timeout, std::move(done)); },
+        std::forward<Token>(token));
+  }
+  template <typename Token>
   auto AsyncMoveMaster(uint32_t group, uint32_t node, Token&& token) {
     return internal::Initiate<Status>(
         [self = *this, group, node](auto done) {
@@ -316,6 +325,7 @@ class Cluster {
   void StartChangeTarget(const std::string& name, const TargetChange& change,
                          internal::Callback<Status> done) const;
   void StartGetStatus(bool groups, internal::Callback<Result<std::vector<NodeInfo>>> done) const;
+  void StartProbe(std::chrono::milliseconds timeout, internal::Callback<Status> done) const;
   void StartMoveMaster(uint32_t group, uint32_t node, internal::Callback<Status> done) const;
   void StartChangeNodes(const NodeChange& change, internal::Callback<Status> done) const;
 

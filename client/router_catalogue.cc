@@ -181,9 +181,13 @@ void Router::Core::Refresh(milliseconds timeout, std::function<void(Status)> don
   request.mutable_get_catalogue()->set_newer_than(catalogue->version);
   request.mutable_get_catalogue()->set_current(current);
   Call(request, timeout, 0,
-       [self = shared_from_this(), done = std::move(done)](Status status, const rpc::Reply& reply,
-                                                           bool) {
+       [self = shared_from_this(), current, done = std::move(done)](Status status,
+                                                                    const rpc::Reply& reply, bool) {
          if (status.ok()) status = self->Adopt(reply);
+         // A node that cannot tell is not one that has too much to do.
+         if (current && status.code() == Code::kBusy) {
+           status = Status::Unavailable(std::string(status.message()));
+         }
          done(status);
        });
 }

@@ -27,6 +27,9 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::chrono::milliseconds kConnectPause(500);
+// How long a command may wait for the cluster. Linux gives one 30 s, and begins to count before it
+// gets here: who has given up on a command resets the unit instead of hearing that it is not ready.
+constexpr std::chrono::milliseconds kCommandPatience(20'000);
 // How old what sessions() says may be.
 constexpr std::chrono::milliseconds kLookPause(200);
 
@@ -178,6 +181,7 @@ class IscsiPortal::Impl {
       lock.unlock();
       ClusterOptions client;
       client.name = fmt::format("iscsi-{}", options_.node);
+      client.timeout = kCommandPatience;
       client.context = &io_;
       client.dial = [this](const std::string& address) {
         return address == options_.nodes[0] ? options_.dial(&io_) : nullptr;

@@ -24,8 +24,13 @@ constexpr std::chrono::milliseconds kRefresh(2'000);
 // What a discovery or a login waits for news: longer than a master's place is empty, shorter than
 // initiators wait for an answer.
 constexpr std::chrono::milliseconds kPatience(5'000);
-// Who has not heard of the cluster for so long has lost touch with it.
-constexpr std::chrono::milliseconds kOutOfTouch(10'000);
+// What TEST UNIT READY waits for it. Linux' error handler, which asks so whether a path is worth
+// more commands, gives it 10 s.
+constexpr std::chrono::milliseconds kReadyPatience(4'000);
+// The cluster is asked again and again whether it can decide: that often, and it is out of reach if
+// it cannot tell for so long.
+constexpr std::chrono::milliseconds kProbePause(1'000);
+constexpr std::chrono::milliseconds kProbePatience(4'000);
 // What a login waits for accounts that are on their way.
 constexpr std::chrono::milliseconds kAccountPause(20);
 constexpr int kAccountLooks = 50;
@@ -37,7 +42,7 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   using Opened = Result<std::shared_ptr<LogicalUnit>>;
 
   Impl(asio::io_context* io, Options options)
-      : io_(io), options_(std::move(options)), timer_(*io) {}
+      : io_(io), options_(std::move(options)), timer_(*io), probe_timer_(*io) {}
 
   void Connect(Cluster cluster);
   void Stop();
@@ -62,8 +67,10 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   };
 
   void Wait();
-  // Calls back once: when `work` has called what it is given, or after a moment.
-  void WithPatience(std::function<void()> done,
+  void Probe();
+  UnitOptions UnitOptionsOf(const Volume& volume);
+  // Calls back once: when `work` has called what it is given, or after that time.
+  void WithPatience(std::chrono::milliseconds patience, std::function<void()> done,
                     const std::function<void(std::function<void()>)>& work);
   // Ends an Open when the accounts that count are known here, or after a moment.
   void AwaitAccounts(std::shared_ptr<LogicalUnit> unit, uint32_t id, int looks,
@@ -74,6 +81,7 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   void TakeVolumes(const std::vector<VolumeInfo>& volumes);
   void TakeNodes(const std::vector<NodeInfo>& nodes);
   std::vector<PortalGroup> Groups() const;
+  void NotePortalGroups();
   void FinishOpen(const std::string& volume, Result<Volume> opened,
                   const std::function<void(Opened)>& done);
   template <typename Handler>
@@ -88,18 +96,21 @@ class VolumeDirectory::Impl : public std::enable_shared_from_this<Impl> {
   std::map<std::string, Listed> volumes_;
   std::map<std::string, Known> units_;
   std::vector<PortalAddress> portals_;
-  std::chrono::steady_clock::time_point heard_{};  // when the catalogue was read last
+  asio::steady_timer probe_timer_;
+  bool lost_ = false;  // the cluster is out of reach, or cannot decide anything
   bool stopped_ = false;
 };
 
 void VolumeDirectory::Impl::Connect(Cluster cluster) {
   cluster_ = std::move(cluster);
   Refresh();
+  Probe();
 }
 
 void VolumeDirectory::Impl::Stop() {
   stopped_ = true;
   timer_.cancel();
+  probe_timer_.cancel();
   units_.clear();
   cluster_.reset();
 }
@@ -116,20 +127,37 @@ void VolumeDirectory::Impl::Refresh() {
   cluster_->AsyncVolumes(Here([self = shared_from_this()](Result<std::vector<VolumeInfo>> volumes) {
     if (self->stopped_) return;
     if (volumes.ok()) self->TakeVolumes(*volumes);
-    if (volumes.ok()) self->heard_ = std::chrono::steady_clock::now();
     self->cluster_->AsyncGetStatus(false, self->Here([self](Result<std::vector<NodeInfo>> nodes) {
       if (self->stopped_) return;
       if (nodes.ok()) self->TakeNodes(*nodes);
-      for (const auto& [name, known] : self->units_) known.unit->NotePortalGroups();
+      self->NotePortalGroups();
       self->Wait();
     }));
   }));
 }
 
-void VolumeDirectory::Impl::WithPatience(std::function<void()> done,
+// Not by whether the above succeeds: this node alone answers it with what it knows.
+void VolumeDirectory::Impl::Probe() {
+  cluster_->AsyncProbe(
+      kProbePatience, Here([self = shared_from_this()](const Status& reached) {
+        if (self->stopped_) return;
+        if (std::exchange(self->lost_, !reached.ok()) == reached.ok()) {
+          HYDRA_LOG_INFO("iSCSI portal: the cluster {}",
+                         reached.ok() ? "is within reach again" : "is out of reach");
+          self->NotePortalGroups();
+        }
+        self->probe_timer_.expires_after(kProbePause);
+        self->probe_timer_.async_wait([self](const boost::system::error_code& error) {
+          if (!error && !self->stopped_) self->Probe();
+        });
+      }));
+}
+
+void VolumeDirectory::Impl::WithPatience(std::chrono::milliseconds patience,
+                                         std::function<void()> done,
                                          const std::function<void(std::function<void()>)>& work) {
   const auto waiting = std::make_shared<std::function<void()>>(std::move(done));
-  const auto timer = std::make_shared<asio::steady_timer>(*io_, kPatience);
+  const auto timer = std::make_shared<asio::steady_timer>(*io_, patience);
   const auto end = [waiting, timer] {
     timer->cancel();
     if (*waiting) std::exchange(*waiting, {})();
@@ -142,7 +170,7 @@ void VolumeDirectory::Impl::WithPatience(std::function<void()> done,
 
 void VolumeDirectory::Impl::RefreshNames(std::function<void()> done) {
   if (!cluster_ || stopped_) return done();
-  WithPatience(std::move(done), [this](const std::function<void()>& end) {
+  WithPatience(kPatience, std::move(done), [this](const std::function<void()>& end) {
     cluster_->AsyncVolumes(
         Here([self = shared_from_this(), end](Result<std::vector<VolumeInfo>> volumes) {
           if (volumes.ok() && !self->stopped_) self->TakeVolumes(*volumes);
@@ -178,13 +206,16 @@ void VolumeDirectory::Impl::TakeNodes(const std::vector<NodeInfo>& nodes) {
 }
 
 std::vector<PortalGroup> VolumeDirectory::Impl::Groups() const {
-  const bool in_touch = std::chrono::steady_clock::now() - heard_ < kOutOfTouch;
   std::vector<PortalGroup> groups;
   for (const PortalAddress& portal : portals_) {
-    const bool own = portal.tag == options_.portal_group;
-    groups.push_back({portal.tag, own ? in_touch : portal.reachable});
+    groups.push_back(
+        {portal.tag, portal.reachable, portal.tag == options_.portal_group && lost_});
   }
   return groups;
+}
+
+void VolumeDirectory::Impl::NotePortalGroups() {
+  for (const auto& [name, known] : units_) known.unit->NotePortalGroups();
 }
 
 std::vector<std::string> VolumeDirectory::Impl::Names() const {
@@ -256,6 +287,7 @@ void VolumeDirectory::Impl::Open(const std::string& name, std::function<void(Ope
     const uint32_t id = known->second.id;
     const auto heard = std::make_shared<bool>(false);
     return WithPatience(
+        kPatience,
         [self = shared_from_this(), volume, unit, id, heard, done] {
           const auto still = self->units_.find(volume);
           if (still != self->units_.end()) still->second.current = *heard;
@@ -274,6 +306,24 @@ void VolumeDirectory::Impl::Open(const std::string& name, std::function<void(Ope
                     }));
 }
 
+UnitOptions VolumeDirectory::Impl::UnitOptionsOf(const Volume& volume) {
+  UnitOptions options;
+  options.logical_block = options_.logical_block;
+  options.target_name = std::string(kTargetPrefix) + volume.name();
+  options.portal_groups = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    return self ? self->Groups() : std::vector<PortalGroup>();
+  };
+  options.with_patience = [weak = weak_from_this()](
+                              std::function<void()> done,
+                              const std::function<void(std::function<void()>)>& work) {
+    const auto self = weak.lock();
+    if (!self) return work(std::move(done));
+    self->WithPatience(kReadyPatience, std::move(done), work);
+  };
+  return options;
+}
+
 void VolumeDirectory::Impl::FinishOpen(const std::string& volume, Result<Volume> opened,
                                        const std::function<void(Opened)>& done) {
   if (stopped_) return done(Status::Unavailable("the portal stops"));
@@ -281,13 +331,7 @@ void VolumeDirectory::Impl::FinishOpen(const std::string& volume, Result<Volume>
   const uint32_t id = opened->id();
   const auto known = units_.find(volume);  // two asked at the same time
   if (known != units_.end()) return done(known->second.unit);
-  UnitOptions options;
-  options.logical_block = options_.logical_block;
-  options.target_name = std::string(kTargetPrefix) + volume;
-  options.portal_groups = [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    return self ? self->Groups() : std::vector<PortalGroup>();
-  };
+  UnitOptions options = UnitOptionsOf(*opened);
   auto disk = std::make_unique<VolumeDisk>(io_, *opened, IdentityOf(options_.cluster, id, volume));
   auto unit = std::make_shared<LogicalUnit>(std::move(disk), std::move(options));
   unit->RefreshShared([self = shared_from_this(), volume, id, unit, done](const Status& refreshed) {

@@ -88,10 +88,10 @@ Response ReportTaskFunctions(Command& command) {
   return Response::Data(std::move(data), Get32(&command.cdb[6]));
 }
 
-// Each portal is a group of its own, named by its node. All serve alike. One whose node does not
-// answer is unavailable. The one that was asked may not know: if it lost touch with the cluster it
-// takes commands and lets them wait, so others are better (and a Linux that is told that its only
-// path is unavailable would never try it again).
+// Each portal is a group of its own, named by its node. All serve alike; one whose node is down
+// says so. One that waits for the cluster is worse than others, but not unavailable: Linux would
+// fail everything at once that it has for such a path, also if it is the only one, and would not
+// look again by itself.
 Response ReportPortGroups(Command& command) {
   const bool extended = (command.cdb[1] >> 5) == 1;
   std::vector<uint8_t> data(extended ? 8 : 4);
@@ -103,9 +103,9 @@ Response ReportPortGroups(Command& command) {
   for (const PortalGroup& group : groups) {
     const size_t at = data.size();
     data.resize(at + 12);
-    const bool own = group.tag == command.nexus->portal_group;
-    // Active and optimized, active and not optimized, or unavailable.
-    data[at] = group.reachable ? 0x00 : own ? 0x01 : 0x03;
+    // Unavailable, active/non-optimized or active/optimized.
+    const bool here = group.tag == command.nexus->portal_group;
+    data[at] = !group.reachable && !here ? 0x03 : group.waits ? 0x01 : 0x00;
     data[at + 1] = 0x0b;  // U_SUP, AN_SUP, AO_SUP: those three
     Put16(&data[at + 2], group.tag);
     data[at + 5] = 0x02;  // changed by itself: implicit

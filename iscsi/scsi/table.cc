@@ -281,11 +281,12 @@ Task<Response> Execute(Command& command) {
   // Whoever asks whether the unit is ready hears what other portals have done to it, and whether
   // this one reaches the cluster. And nobody is refused for what may be over elsewhere, nor goes on
   // with that.
-  if (command.lun == 0 &&
-      (row->opcode == kTestUnitReady || Conflicts(command, *row) || MeetsSanitize(command, *row))) {
+  const bool asks = row->opcode == kTestUnitReady;
+  if (command.lun == 0 && (asks || Conflicts(command, *row) || MeetsSanitize(command, *row))) {
     LogicalUnit* unit = command.unit;
-    const hydra::Status refreshed =
-        co_await Await<hydra::Status>([unit](auto done) { unit->RefreshShared(std::move(done)); });
+    const hydra::Status refreshed = co_await Await<hydra::Status>([unit, asks](auto done) {
+      asks ? unit->CheckReady(std::move(done)) : unit->RefreshShared(std::move(done));
+    });
     if (!refreshed.ok()) co_return DiskFailure(refreshed, 0);
   }
   if (command.lun == 0 && row->access != Access::kAlways && command.unit->sanitize_lingers()) {

@@ -22,6 +22,8 @@ void Add(Asc asc, Nexus* nexus) {
   waiting.push_back(asc);
 }
 
+hydra::Status NotReached() { return hydra::Status::Unavailable("the cluster does not answer"); }
+
 }  // namespace
 
 std::string Nexus::id() const { return fmt::format("{},t,0x{:04x}", initiator, portal_group); }
@@ -99,9 +101,9 @@ void LogicalUnit::NotePortalGroups() {
   if (!options_.portal_groups) return;
   bool changed = false;
   for (const PortalGroup& group : options_.portal_groups()) {
-    const auto [known, added] = groups_.try_emplace(group.tag, group.reachable);
-    changed = changed || known->second != group.reachable;
-    known->second = group.reachable;
+    const auto [known, added] = groups_.try_emplace(group.tag, group);
+    changed = changed || known->second != group;
+    known->second = group;
   }
   if (changed) Attention(Asc::kAccessStateChanged);
 }
@@ -140,8 +142,14 @@ void LogicalUnit::BeginTurn(std::function<void(bool)> turn) {
   turn(true);
 }
 
-void LogicalUnit::EndTurn() {
+void LogicalUnit::EndTurn(bool reached) {
   changing_ = false;
+  if (!reached) {
+    const auto self = weak_from_this().lock();  // until the last of them was told
+    const auto waited = std::exchange(turns_, {});
+    for (const auto& turn : waited) turn(false);
+    return;
+  }
   if (turns_.empty()) return;
   const auto next = std::move(turns_.front());
   turns_.pop_front();
@@ -153,27 +161,45 @@ void LogicalUnit::EndTurn() {
 void LogicalUnit::RefreshShared(Disk::Done done) {
   refreshes_.push_back(std::move(done));
   if (refreshes_.size() > 1) return;  // the one that waits for its turn is as good
-  BeginTurn([this](bool) {
+  BeginTurn([this](bool reached) {
     const std::weak_ptr<bool> alive = alive_;
     const auto asked = std::make_shared<std::vector<Disk::Done>>(std::exchange(refreshes_, {}));
+    if (!reached) {
+      for (const Disk::Done& call : *asked) call(NotReached());
+      return;
+    }
     disk_->LoadAccess([this, alive, asked, joins = joins_](const Result<DiskAccess>& access) {
       hydra::Status taken = hydra::Status::Aborted("the unit is gone");
       if (!alive.expired()) {
         taken = access.ok() ? TakeShared(*access, joins) : access.status();
-        EndTurn();
+        EndTurn(access.status().code() != Code::kUnavailable);
       }
       for (const Disk::Done& call : *asked) call(taken);
     });
   });
 }
 
+void LogicalUnit::CheckReady(Disk::Done done) {
+  if (!options_.with_patience) return RefreshShared(std::move(done));
+  const auto ready = std::make_shared<hydra::Status>(NotReached());
+  options_.with_patience([ready, done = std::move(done)] { done(*ready); },
+                         [this, ready](std::function<void()> end) {
+                           RefreshShared([ready, end = std::move(end)](const hydra::Status& how) {
+                             *ready = how;
+                             end();
+                           });
+                         });
+}
+
 Task<hydra::Status> LogicalUnit::ChangeShared(std::function<bool(SharedState*)> change) {
-  co_await Await<bool>([this](auto turn) { BeginTurn(std::move(turn)); });
-  const std::shared_ptr<void> turn(nullptr, [this](void*) { EndTurn(); });
+  bool reached = co_await Await<bool>([this](auto turn) { BeginTurn(std::move(turn)); });
+  if (!reached) co_return NotReached();
+  const std::shared_ptr<void> turn(nullptr, [this, &reached](void*) { EndTurn(reached); });
   for (int attempt = 0; attempt < kMaxChangeAttempts; ++attempt) {
     const uint64_t joins = joins_;
     const auto now = co_await Await<Result<DiskAccess>>(
         [this](auto done) { disk_->LoadAccess(std::move(done)); });
+    reached = now.status().code() != Code::kUnavailable;
     const hydra::Status taken = now.ok() ? TakeShared(*now, joins) : now.status();
     if (!taken.ok()) co_return taken;
     SharedState next = shared_;

@@ -49,17 +49,23 @@ struct Nexus {
 
 struct PortalGroup {
   uint16_t tag = 1;
-  // Of another portal: it answers; of one's own: it heard of the cluster lately.
-  bool reachable = true;
+  bool reachable = true;  // as far as other portals can tell
+  bool waits = false;  // it is there, and does not reach the cluster itself
+  friend bool operator==(const PortalGroup&, const PortalGroup&) = default;
 };
 
 // What is the same of every unit of a target.
 struct UnitOptions {
   uint32_t logical_block = 512;
   std::string target_name;  // iqn
-  // Portals of the cluster, for REPORT TARGET PORT GROUPS. Who knows them calls NotePortalGroups
-  // when they may have changed.
+  // Portals of the cluster, this one too, for REPORT TARGET PORT GROUPS. Who knows them calls
+  // NotePortalGroups when they may have changed.
   std::function<std::vector<PortalGroup>()> portal_groups;
+  // Calls `done` once: when `work` has called what it is given, or when whoever asks whether the
+  // unit is ready had better be told that it is not. Null: only the former.
+  std::function<void(std::function<void()> done,
+                     const std::function<void(std::function<void()> end)>& work)>
+      with_patience;
 };
 
 class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
@@ -119,6 +125,9 @@ class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
   Asc last_reset() const { return shared_.last_reset; }
   uint64_t epoch() const { return epoch_; }  // of the disk's access, to which that belongs
   void RefreshShared(Disk::Done done);
+  // The same for who asks whether the unit is ready, and does not wait for the cluster as long as
+  // others do (UnitOptions::with_patience): kUnavailable then.
+  void CheckReady(Disk::Done done);
   // Applies the change to a copy of what the disk has and puts it in its place, again if another
   // was faster. It may refuse, or leave everything as it is: nothing happens then. Nobody here is
   // told what it did.
@@ -161,9 +170,10 @@ class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
   std::deque<CopyResult> copies;
 
  private:
-  // One at a time calls back, and calls EndTurn.
+  // One at a time calls back with true, and calls EndTurn; those who waited for one that did not
+  // reach the cluster are called with false, and do not: they would only wait as long again.
   void BeginTurn(std::function<void(bool)> turn);
-  void EndTurn();
+  void EndTurn(bool reached);
   // What others may have made of it: everyone here hears what they have to. `joins`: joins_ when
   // the cluster was asked.
   hydra::Status TakeShared(const DiskAccess& access, uint64_t joins);
@@ -182,7 +192,7 @@ class LogicalUnit : public std::enable_shared_from_this<LogicalUnit> {
 
   std::unique_ptr<Disk> disk_;
   UnitOptions options_;
-  std::map<uint16_t, bool> groups_;  // what is known of portal groups: reachable, by tag
+  std::map<uint16_t, PortalGroup> groups_;  // as they were last noted, by tag
   std::set<Nexus*> nexuses_;
   uint64_t joins_ = 0;  // so far
   SharedState shared_;

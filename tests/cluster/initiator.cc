@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include <fmt/format.h>
@@ -59,21 +60,82 @@ Initiator::Initiator(const std::string& name, uint32_t number, uint16_t port,
 
 Initiator::~Initiator() { iscsi_destroy_context(context_); }
 
+void Initiator::set_patience(std::chrono::seconds patience) {
+  iscsi_set_timeout(context_, static_cast<int>(patience.count()));
+}
+
+namespace {
+
+Initiator::End EndOf(scsi_task* task) {
+  Initiator::End end;
+  if (task == nullptr) return end;
+  end.status = task->status;
+  if (task->status == SCSI_STATUS_CHECK_CONDITION) {
+    end.key = task->sense.key;
+    end.code = task->sense.ascq;
+  }
+  scsi_free_scsi_task(task);
+  return end;
+}
+
+}  // namespace
+
+Initiator::End Initiator::TestUnitReadyOnce() {
+  return EndOf(iscsi_testunitready_sync(context_, kLun));
+}
+
+Initiator::End Initiator::ReadOnce(uint32_t lba) {
+  return EndOf(iscsi_read10_sync(context_, kLun, lba, block_, size(), 0, 0, 0, 0, 0));
+}
+
+Initiator::End Initiator::WriteOnce(uint32_t lba, uint8_t value) {
+  std::vector<uint8_t> data(block_, value);
+  return EndOf(iscsi_write10_sync(context_, kLun, lba, data.data(), block_, size(), 0, 0, 0, 0, 0));
+}
+
+Initiator::End Initiator::ReserveOnce() { return EndOf(iscsi_reserve6_sync(context_, kLun)); }
+
+std::pair<uint64_t, uint32_t> Initiator::Capacity() {
+  scsi_task* task = iscsi_readcapacity16_sync(context_, kLun);
+  std::pair<uint64_t, uint32_t> capacity;
+  if (task != nullptr && task->status == SCSI_STATUS_GOOD) {
+    const auto* said = static_cast<scsi_readcapacity16*>(scsi_datain_unmarshall(task));
+    if (said != nullptr) capacity = {said->returned_lba + 1, said->block_length};
+  }
+  if (task != nullptr) scsi_free_scsi_task(task);
+  return capacity;
+}
+
+std::map<int, int> Initiator::PortGroups() {
+  std::array<unsigned char, 12> cdb = {0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0};
+  scsi_task* task = scsi_create_task(static_cast<int>(cdb.size()), cdb.data(), SCSI_XFER_READ, 256);
+  std::map<int, int> states;
+  if (iscsi_scsi_command_sync(context_, kLun, task, nullptr) != nullptr &&
+      task->status == SCSI_STATUS_GOOD) {
+    const uint8_t* data = task->datain.data;
+    for (int at = 4; at + 12 <= task->datain.size; at += 12) {
+      states[data[at + 2] << 8 | data[at + 3]] = data[at] & 0x0f;
+    }
+  }
+  scsi_free_scsi_task(task);
+  return states;
+}
+
 int Initiator::Write(uint32_t lba, uint8_t value) {
-  std::vector<uint8_t> data(kBlock, value);
+  std::vector<uint8_t> data(block_, value);
   return Repeat([&] {
-    return iscsi_write10_sync(context_, kLun, lba, data.data(), kBlock, kBlock, 0, 0, 0, 0, 0);
+    return iscsi_write10_sync(context_, kLun, lba, data.data(), block_, size(), 0, 0, 0, 0, 0);
   });
 }
 
 std::optional<uint8_t> Initiator::Read(uint32_t lba) {
   std::optional<uint8_t> value;
   Repeat([&] {
-    scsi_task* task = iscsi_read10_sync(context_, kLun, lba, kBlock, kBlock, 0, 0, 0, 0, 0);
-    if (task != nullptr && task->status == SCSI_STATUS_GOOD && task->datain.size == int{kBlock}) {
+    scsi_task* task = iscsi_read10_sync(context_, kLun, lba, block_, size(), 0, 0, 0, 0, 0);
+    if (task != nullptr && task->status == SCSI_STATUS_GOOD && task->datain.size == size()) {
       const uint8_t* bytes = task->datain.data;
       const bool same =
-          std::all_of(bytes, bytes + kBlock, [&](uint8_t b) { return b == bytes[0]; });
+          std::all_of(bytes, bytes + block_, [&](uint8_t b) { return b == bytes[0]; });
       if (same) value = bytes[0];
     }
     return task;
@@ -83,11 +145,11 @@ std::optional<uint8_t> Initiator::Read(uint32_t lba) {
 
 void Initiator::Send(uint32_t lba, uint8_t value) {
   sent_ = std::make_shared<Sent>();
-  sent_->data.assign(kBlock, value);
+  sent_->data.assign(block_, value);
   const auto ended = [](iscsi_context*, int status, void*, void* sent) {
     static_cast<Sent*>(sent)->status = status;
   };
-  ASSERT_NE(iscsi_write10_task(context_, kLun, lba, sent_->data.data(), kBlock, kBlock, 0, 0, 0, 0,
+  ASSERT_NE(iscsi_write10_task(context_, kLun, lba, sent_->data.data(), block_, size(), 0, 0, 0, 0,
                                0, ended, sent_.get()),
             nullptr);
   for (int i = 0; i < 5; ++i) Serve(20);  // until it lies in the socket

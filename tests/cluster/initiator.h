@@ -3,10 +3,13 @@
 // An iSCSI initiator for tests (libiscsi): one session to one portal.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/cluster/process.h"
@@ -43,11 +46,33 @@ class Initiator {
             bool ready = true);
   ~Initiator();  // drops the connection, without a logout
 
+  // Of what is read and written from now on.
+  void set_block(uint32_t bytes) { block_ = bytes; }
+  // How long a command may take, before its end counts as none.
+  void set_patience(std::chrono::seconds patience);
+
   // SCSI status of one block's write, 0 if GOOD; tries again after unit attentions and while the
   // unit is not ready.
   int Write(uint32_t lba, uint8_t value);
   // The byte that fills the block; nothing if it cannot be read or is mixed.
   std::optional<uint8_t> Read(uint32_t lba);
+
+  // How a command ended that is sent once: SCSI status (-1: it has no end), sense key, and
+  // additional sense code and qualifier.
+  struct End {
+    int status = -1;
+    int key = 0;
+    int code = 0;
+  };
+  End TestUnitReadyOnce();
+  End ReadOnce(uint32_t lba);
+  End WriteOnce(uint32_t lba, uint8_t value);
+  End ReserveOnce();
+
+  // Number and size of logical blocks; zeroes if it does not say.
+  std::pair<uint64_t, uint32_t> Capacity();
+  // ALUA states by the number of the target port group.
+  std::map<int, int> PortGroups();
 
   // Sends a write and does not wait for its end.
   void Send(uint32_t lba, uint8_t value);
@@ -72,8 +97,10 @@ class Initiator {
     std::vector<uint8_t> data;
   };
   bool Serve(int milliseconds);  // false: the connection is gone
+  int size() const { return static_cast<int>(block_); }
 
   iscsi_context* context_;
+  uint32_t block_ = kBlock;
   std::shared_ptr<Sent> sent_;
 };
 

@@ -164,8 +164,12 @@ TEST_F(PortGroups, MoreThanOneMakeItADeviceWithSeveralPorts) {
 }
 
 TEST_F(PortGroups, OneThatLostTouchSaysThatOthersAreBetter) {
-  groups_ = {{1, false}, {2, false}, {300, false}};
+  groups_ = {{1, false}, {2, true, true}, {300, false}};
   EXPECT_EQ(Report(), (States{{1, 3}, {2, 1}, {300, 3}}));
+  unit_->NotePortalGroups();
+  groups_[1].waits = false;
+  unit_->NotePortalGroups();
+  EXPECT_TRUE(Told(&first_));
 }
 
 TEST_F(PortGroups, EveryoneIsToldOnceWhenAStateChanges) {
