@@ -23,6 +23,7 @@ VolumeInfo InfoOf(const CatalogueView::Volume& volume) {
   info.id = volume.id;
   info.bytes = volume.bytes;
   info.block_bytes = volume.block_bytes;
+  info.logical_block = volume.logical_block;
   info.groups.assign(volume.shards.begin(), volume.shards.end());
   info.active = volume.active;
   info.replicas = volume.replicas;
@@ -231,6 +232,17 @@ void AwaitUsable(const std::shared_ptr<Runtime>& runtime, const std::string& nam
   }
 }
 
+// A node of an older version passes over what it does not know of a request.
+Status CheckMade(const CatalogueView& view, const VolumeSpec& spec) {
+  const auto found = view.volumes.find(spec.name);
+  if (found == view.volumes.end() || spec.logical_block == 0) return Status::Ok();
+  if (found->second.logical_block == spec.logical_block) return Status::Ok();
+  return Status::Unsupported(
+      fmt::format("'{}' was made with logical blocks of {}, by a node that knows no others: delete "
+                  "it, upgrade that node, and make it again",
+                  spec.name, found->second.logical_block));
+}
+
 }  // namespace
 
 void Cluster::StartCreate(const VolumeSpec& spec, internal::Callback<Status> done) const {
@@ -242,20 +254,25 @@ void Cluster::StartCreate(const VolumeSpec& spec, internal::Callback<Status> don
   create->set_shards(spec.shards);
   create->set_replicas(spec.replicas);
   create->set_no_target(!spec.target);
+  create->set_logical_block(spec.logical_block);
   const auto wanted = [spec](const CatalogueView& view) {
     const auto found = view.volumes.find(spec.name);
     if (found == view.volumes.end()) return false;
     const CatalogueView::Volume& volume = found->second;
     return volume.bytes == spec.bytes &&
            (spec.block_bytes == 0 || spec.block_bytes == volume.block_bytes) &&
+           (spec.logical_block == 0 || spec.logical_block == volume.logical_block) &&
            (spec.shards == 0 || spec.shards == volume.shards.size()) &&
            spec.target == volume.target.offered;
   };
   const auto runtime = impl_->runtime();
   Change(runtime, request, Code::kAlreadyExists, wanted,
-         [runtime, name = spec.name, done = std::move(done)](const Status& status) {
+         [runtime, spec, done = std::move(done)](const Status& status) {
            if (!status.ok()) return done(status);
-           AwaitUsable(runtime, name, done);
+           if (Status made = CheckMade(*runtime->router.catalogue(), spec); !made.ok()) {
+             return done(made);
+           }
+           AwaitUsable(runtime, spec.name, done);
          });
 }
 

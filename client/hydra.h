@@ -105,6 +105,7 @@ struct VolumeInfo {
   uint32_t id = 0;
   uint64_t bytes = 0;
   uint32_t block_bytes = 0;
+  uint32_t logical_block = 512;  // of its iSCSI target
   std::vector<uint32_t> groups;  // one per shard
   bool active = false;           // false: still being created
   uint64_t epoch = 0;            // of access rights (VolumeAccess)
@@ -119,6 +120,8 @@ struct VolumeSpec {
   uint32_t shards = 0;       // 0: as the cluster thinks best; cannot be changed later
   uint32_t replicas = 0;     // 0: 3, or the number of nodes if there are fewer
   bool target = true;        // false: not offered over iSCSI
+  // Of its iSCSI target, for good: 512 or 4096; 0: 512. Here, bytes are addressed as ever.
+  uint32_t logical_block = 0;
 };
 
 struct ReplicaInfo {
@@ -434,6 +437,7 @@ class Volume {
   const std::string& name() const;
   uint32_t id() const;  // tells it from others that had or will have its name
   uint32_t block_bytes() const;
+  uint32_t logical_block() const;  // of its iSCSI target
   // As last known. A change of the size is noticed by reads and writes that go beyond it, and by
   // watchers.
   uint64_t size() const;

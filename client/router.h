@@ -37,6 +37,7 @@ struct CatalogueView {
     std::string name;
     uint64_t bytes = 0;
     uint32_t block_bytes = 0;
+    uint32_t logical_block = 512;
     bool active = false;
     bool shrinking = false;
     uint64_t shrink_to = 0;

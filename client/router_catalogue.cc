@@ -76,6 +76,7 @@ Result<CatalogueView> ViewOf(const std::string& bytes) {
     entry.name = volume.name();
     entry.bytes = volume.bytes();
     entry.block_bytes = volume.block_bytes() == 0 ? 4096 : volume.block_bytes();
+    entry.logical_block = volume.logical_block() == 0 ? 512 : volume.logical_block();
     entry.active = volume.state() != rpc::CatalogueVolume::CREATING;
     entry.shrinking = volume.state() == rpc::CatalogueVolume::SHRINKING;
     entry.shrink_to = volume.shrink_to();

@@ -32,6 +32,7 @@ VolumeState::VolumeState(std::shared_ptr<Runtime> runtime_in, const CatalogueVie
       name(volume.name),
       id(volume.id),
       layout(volume.block_bytes, static_cast<uint32_t>(volume.shards.size())),
+      logical_block(volume.logical_block),
       groups(volume.shards),
       bytes(volume.bytes),
       epoch(volume.epoch),
@@ -180,6 +181,7 @@ Result<Volume> Volume::Open(const Cluster& cluster, const std::string& name) {
 const std::string& Volume::name() const { return impl_->state->name; }
 uint32_t Volume::id() const { return impl_->state->id; }
 uint32_t Volume::block_bytes() const { return impl_->state->layout.block_bytes(); }
+uint32_t Volume::logical_block() const { return impl_->state->logical_block; }
 uint64_t Volume::size() const { return impl_->state->bytes; }
 
 VolumeStats Volume::stats() const {

@@ -46,6 +46,7 @@ struct VolumeState : std::enable_shared_from_this<VolumeState> {
   const std::string name;
   const uint32_t id;
   const Layout layout;
+  const uint32_t logical_block;
   const std::vector<GroupId> groups;
   std::atomic<uint64_t> bytes;
   std::atomic<uint64_t> epoch;  // of access rights

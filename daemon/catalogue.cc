@@ -20,6 +20,8 @@ namespace {
 constexpr uint32_t kMagic = 0x31435948;  // "HYC1"
 constexpr size_t kHeadBytes = 12;
 constexpr uint32_t kDefaultBlock = 4096;
+constexpr uint32_t kDefaultLogicalBlock = 512;
+constexpr uint32_t kLargeLogicalBlock = 4096;
 constexpr uint32_t kDefaultShards = 4;
 constexpr uint32_t kDefaultReplicas = 3;
 
@@ -164,6 +166,21 @@ Status CheckTargetRules(const rpc::Catalogue& catalogue) {
       "targets have rules once every node of the cluster is of this version, and has been up");
 }
 
+// Blocks of a volume are never smaller than the larger of the two.
+Status CheckLogicalBlock(const rpc::Catalogue& catalogue, uint32_t logical) {
+  if (logical != kDefaultLogicalBlock && logical != kLargeLogicalBlock) {
+    return Status::InvalidArgument(fmt::format("a logical block of {}: use {} or {}", logical,
+                                               kDefaultLogicalBlock, kLargeLogicalBlock));
+  }
+  if (logical == kDefaultLogicalBlock || catalogue.feature_level() >= kLogicalBlockLevel) {
+    return Status::Ok();
+  }
+  return Status::FailedPrecondition(
+      fmt::format("logical blocks may be of {} once every node of the cluster is of this version, "
+                  "and has been up",
+                  kLargeLogicalBlock));
+}
+
 }  // namespace
 
 Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
@@ -184,6 +201,9 @@ Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
     return Status::InvalidArgument(
         fmt::format("a block size of {}: use 4096, 8192, 16384, 32768 or 65536", block));
   }
+  const uint32_t logical =
+      request.logical_block() == 0 ? kDefaultLogicalBlock : request.logical_block();
+  HYDRA_RETURN_IF_ERROR(CheckLogicalBlock(*catalogue, logical));
   HYDRA_RETURN_IF_ERROR(CheckSize(request.bytes(), block));
   const uint32_t shards = request.shards() == 0 ? kDefaultShards : request.shards();
   if (shards > kMaxShards) {
@@ -211,6 +231,7 @@ Status AddVolume(const rpc::CreateVolume& request, rpc::Catalogue* catalogue) {
   volume->set_name(request.name());
   volume->set_bytes(request.bytes());
   volume->set_block_bytes(block);
+  if (logical != kDefaultLogicalBlock) volume->set_logical_block(logical);
   volume->set_state(rpc::CatalogueVolume::ACTIVE);
   volume->set_epoch(1);
   volume->set_replicas(replicas);

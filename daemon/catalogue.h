@@ -32,6 +32,9 @@ inline constexpr size_t kMaxReservationBytes = 16 * 1024;  // of a volume
 // Of the cluster, before targets have rules: an older node would neither heed them nor keep
 // secrets.
 inline constexpr uint32_t kTargetRulesLevel = 2;
+// Before logical blocks may have another size than 512: an older node would serve the same disk
+// with that one.
+inline constexpr uint32_t kLogicalBlockLevel = 3;
 
 // Whole blocks. kNoSpace: more than there is room for.
 Result<Buffer> EncodeCatalogue(const rpc::Catalogue& catalogue);

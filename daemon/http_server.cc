@@ -119,10 +119,12 @@ std::string RenderStatus(Node* node) {
       json["nodes"].push_back({{"node", n.id()}, {"rpc", n.rpc()}, {"store", UuidText(n.store())}});
     }
     for (const rpc::CatalogueVolume& v : catalogue->volumes()) {
-      json["volumes"].push_back({{"name", v.name()},
-                                 {"bytes", v.bytes()},
-                                 {"block_bytes", v.block_bytes()},
-                                 {"shards", v.shards_size()}});
+      json["volumes"].push_back(
+          {{"name", v.name()},
+           {"bytes", v.bytes()},
+           {"block_bytes", v.block_bytes()},
+           {"logical_block", v.logical_block() == 0 ? 512 : v.logical_block()},
+           {"shards", v.shards_size()}});
     }
   }
   // Initiators choose their names.

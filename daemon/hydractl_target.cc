@@ -50,6 +50,8 @@ Json JsonOf(const VolumeInfo& volume, const std::vector<NodeInfo>& portals) {
           {"volume", volume.name},
           {"lun", 0},
           {"bytes", volume.bytes},
+          {"logical_block", volume.logical_block},
+          {"block_bytes", volume.block_bytes},
           {"access", AccessJson(volume)},
           {"portals", list}};
 }
@@ -79,10 +81,10 @@ int ListTargets(const Context& context) {
   for (const NodeInfo& node : view->portals) {
     addresses.push_back(PortalState(node) == "up" ? node.iscsi : node.iscsi + " (down)");
   }
-  Table table({"TARGET", "SIZE", "WHO", "PORTALS"});
+  Table table({"TARGET", "SIZE", "LOGICAL", "WHO", "PORTALS"});
   for (const VolumeInfo& volume : view->volumes) {
-    table.Add({TargetName(volume.name), BytesText(volume.bytes), AccessText(volume.target),
-               fmt::format("{}", fmt::join(addresses, " "))});
+    table.Add({TargetName(volume.name), BytesText(volume.bytes), BytesText(volume.logical_block),
+               AccessText(volume.target), fmt::format("{}", fmt::join(addresses, " "))});
   }
   table.Print();
   return kExitOk;
@@ -136,9 +138,10 @@ int ShowTarget(const Context& context, Cluster* cluster, const std::string& name
       Print(JsonOf(volume, view->portals));
       return kExitOk;
     }
-    std::cout << fmt::format("{}: LUN 0, {} ({} bytes), physical blocks of {}; for: {}\n",
-                             TargetName(volume.name), BytesText(volume.bytes), volume.bytes,
-                             BytesText(volume.block_bytes), AccessText(volume.target));
+    std::cout << fmt::format(
+        "{}: LUN 0, {} ({} bytes), logical blocks of {}, physical ones of {}; for: {}\n",
+        TargetName(volume.name), BytesText(volume.bytes), volume.bytes,
+        BytesText(volume.logical_block), BytesText(volume.block_bytes), AccessText(volume.target));
     Table table({"PORTAL", "GROUP", "STATE", "URL"});
     for (const NodeInfo& node : view->portals) {
       table.Add({node.iscsi, std::to_string(node.node), PortalState(node),

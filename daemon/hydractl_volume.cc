@@ -29,6 +29,7 @@ Json ToJson(const VolumeInfo& volume) {
           {"id", volume.id},
           {"bytes", volume.bytes},
           {"block_bytes", volume.block_bytes},
+          {"logical_block", volume.logical_block},
           {"shards", volume.groups.size()},
           {"groups", volume.groups},
           {"replicas", volume.replicas},
@@ -52,9 +53,14 @@ int Show(const Context& context, Cluster* cluster, const std::string& name, cons
   if (context.json) {
     Print(ToJson(*volume));
   } else {
-    std::cout << fmt::format("{} {}: {} in {} shard{}, blocks of {}\n", what, volume->name,
+    const std::string logical =
+        volume->logical_block == 512
+            ? ""
+            : fmt::format(", logical blocks of {}", BytesText(volume->logical_block));
+    std::cout << fmt::format("{} {}: {} in {} shard{}, blocks of {}{}\n", what, volume->name,
                              BytesText(volume->bytes), volume->groups.size(),
-                             volume->groups.size() == 1 ? "" : "s", BytesText(volume->block_bytes));
+                             volume->groups.size() == 1 ? "" : "s", BytesText(volume->block_bytes),
+                             logical);
   }
   return kExitOk;
 }
@@ -100,10 +106,11 @@ int List(const Context& context, bool quiet) {
     std::cout << "no volumes; make one with: hydractl volume create NAME --size 1G\n";
     return kExitOk;
   }
-  Table table({"NAME", "SIZE", "BLOCK", "SHARDS", "STATE"});
+  Table table({"NAME", "SIZE", "BLOCK", "LOGICAL", "SHARDS", "STATE"});
   for (const VolumeInfo& volume : *volumes) {
     table.Add({volume.name, BytesText(volume.bytes), BytesText(volume.block_bytes),
-               std::to_string(volume.groups.size()), volume.active ? "active" : "changing"});
+               BytesText(volume.logical_block), std::to_string(volume.groups.size()),
+               volume.active ? "active" : "changing"});
   }
   table.Print();
   return kExitOk;
@@ -151,10 +158,11 @@ int ShowAll(const Context& context, const std::string& name) {
     Print(json);
     return kExitOk;
   }
-  std::cout << fmt::format("{}: {} ({} bytes), blocks of {}, {} of data in each replica{}\n",
-                           volume->name, BytesText(volume->bytes), volume->bytes,
-                           BytesText(volume->block_bytes), BytesText(stored),
-                           volume->active ? "" : ", being changed");
+  std::cout << fmt::format(
+      "{}: {} ({} bytes), blocks of {}, logical blocks of {}, {} of data in each "
+      "replica{}\n",
+      volume->name, BytesText(volume->bytes), volume->bytes, BytesText(volume->block_bytes),
+      BytesText(volume->logical_block), BytesText(stored), volume->active ? "" : ", being changed");
   table.Print();
   return kExitOk;
 }
@@ -209,6 +217,10 @@ void AddVolumeCommands(CLI::App* app, Context* context) {
       ->transform(SizeOption())
       ->required();
   create->add_option("--block-size", a->spec.block_bytes, "4K (the default) to 64K")
+      ->transform(SizeOption());
+  create
+      ->add_option("--logical-block", a->spec.logical_block,
+                   "Of its iSCSI target: 512 (the default) or 4096; cannot be changed later")
       ->transform(SizeOption());
   create->add_option("--shards", a->spec.shards,
                      "Groups that share the volume; default 4, cannot be changed later");

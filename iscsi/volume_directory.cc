@@ -308,7 +308,7 @@ void VolumeDirectory::Impl::Open(const std::string& name, std::function<void(Ope
 
 UnitOptions VolumeDirectory::Impl::UnitOptionsOf(const Volume& volume) {
   UnitOptions options;
-  options.logical_block = options_.logical_block;
+  options.logical_block = volume.logical_block();
   options.target_name = std::string(kTargetPrefix) + volume.name();
   options.portal_groups = [weak = weak_from_this()] {
     const auto self = weak.lock();

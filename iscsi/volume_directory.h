@@ -27,7 +27,6 @@ class VolumeDirectory : public TargetDirectory {
  public:
   struct Options {
     Uuid cluster;
-    uint32_t logical_block = 512;
     ChapAccounts chap;  // for discovery, and for targets without accounts of their own
     uint16_t portal_group = 1;
     // The accounts of a volume, by its id, as last heard of here. Null: there are none.

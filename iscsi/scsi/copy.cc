@@ -3,6 +3,7 @@
 // EXTENDED COPY (LID1) and RECEIVE COPY RESULTS: block to block, within one logical unit, as reads
 // and writes inside the cluster.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "iscsi/pdu.h"
@@ -200,7 +201,8 @@ Response CopyParameters(Command& command) {
   Put32(&data[16], 0xffff * command.unit->block());
   Put16(&data[34], 1);  // copies at a time
   data[36] = 1;
-  data[37] = 9;  // granularity of segments: 512 bytes
+  // Granularity of segments: a block, as a power of two.
+  data[37] = static_cast<uint8_t>(std::countr_zero(command.unit->block()));
   data[43] = 2;
   data[44] = kBlockToBlock;
   data[45] = kIdentification;

@@ -122,8 +122,13 @@ std::vector<uint8_t> BlockLimitsPage(const Command& command) {
   Put32(page + 12, static_cast<uint32_t>(kOptimalTransferBytes / block));
   Put32(page + 20, LogicalUnit::kMaxUnmapBlocks);
   Put32(page + 24, LogicalUnit::kMaxUnmapRanges);
-  Put32(page + 28, unit.blocks_per_physical());
-  Put32(page + 32, 0x80000000);  // UGAVALID, alignment 0
+  // Of larger ones it is not said. QEMU (7.2) would ask for the status of 2 GiB less 512 bytes
+  // before it reads, and break off over that by itself; who is not told goes by the physical
+  // blocks.
+  if (block == 512) {
+    Put32(page + 28, unit.blocks_per_physical());
+    Put32(page + 32, 0x80000000);  // UGAVALID, alignment 0
+  }
   Put64(page + 36, LogicalUnit::kMaxSameBlocks);
   // WRITE ATOMIC: at most, alignment, granularity.
   Put32(page + 44, LogicalUnit::kMaxAtomicBlocks);

@@ -204,6 +204,15 @@ TEST_F(ApiTest, VolumesAreMadeListedResizedAndDeleted) {
   EXPECT_CODE(volume.Read(0, data), Code::kNotFound);
 }
 
+// As nodes do that are older than the option.
+TEST_F(ApiTest, ANodeThatPassesOverTheLogicalBlockIsFoundOut) {
+  EXPECT_OK(cluster_.CreateVolume({.name = "a", .bytes = 4 * kMiB, .logical_block = 512}));
+  EXPECT_EQ(Volume::Open(cluster_, "a")->logical_block(), 512u);
+  const Status made =
+      cluster_.CreateVolume({.name = "b", .bytes = 4 * kMiB, .logical_block = 4096});
+  EXPECT_CODE(made, Code::kUnsupported);
+}
+
 TEST_F(ApiTest, AChangeWhoseAnswerWasLostIsNoError) {
   const auto lose_first = [&](Fault fault) {
     nodes_.SetFaults([fault, left = 1](uint32_t, const rpc::Request&) mutable {

@@ -31,7 +31,7 @@ import qemu_tools
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from free_ports import free_base
 
-TARGET = "iqn.2026-11.io.hydra:disk"
+TARGETS = "iqn.2026-11.io.hydra:"
 TWO_PATHS = {"MultipathIO.Simple", "MultipathIO.Reset", "MultipathIO.CompareAndWrite",
              "MultipathIO.CompareAndWriteAsync"}
 NOT_INSTALLED = 77
@@ -93,8 +93,8 @@ class Cluster:
     def port(self, node):
         return self.base + 100 + node
 
-    def url(self, node):
-        return f"iscsi://127.0.0.1:{self.port(node)}/{TARGET}/0"
+    def url(self, node, volume="disk"):
+        return f"iscsi://127.0.0.1:{self.port(node)}/{TARGETS}{volume}/0"
 
     def __enter__(self):
         self.node("start")
@@ -243,11 +243,22 @@ def guest_kills(root, count, file_system):
     return 0 if code == 0 and killed == count and lost >= count else 1
 
 
+def made_large(cluster):
+    """Not before the catalogue says that every node knows of such volumes."""
+    try:
+        cluster.hydractl("volume", "create", "large", "--size", str(qemu_tools.SIZE), "--logical-block", "4K")
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
 def qemu(root):
     if any(shutil.which(tool) is None for tool in qemu_tools.TOOLS):
         return NOT_INSTALLED
     with Cluster(root, str(qemu_tools.SIZE)) as cluster:
-        return qemu_tools.check([cluster.url(node) for node in (1, 2, 3)], cluster.folder)
+        wait_until(lambda: made_large(cluster), "logical blocks of 4096", 20)
+        return qemu_tools.check([cluster.url(node) for node in (1, 2, 3)],
+                                [cluster.url(node, "large") for node in (1, 2, 3)], cluster.folder)
 
 
 def main():

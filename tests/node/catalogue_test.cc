@@ -130,6 +130,34 @@ TEST(Catalogue, RefusesWhatCannotBe) {
   EXPECT_EQ(catalogue.SerializeAsString(), before);
 }
 
+// An older node would serve such a volume in blocks of 512.
+TEST(Catalogue, LogicalBlocksOf4096NeedACatalogueThatEveryNodeUnderstands) {
+  rpc::Catalogue catalogue = OfNodes(3);
+  rpc::CreateVolume request = Create("a");
+  const std::string before = catalogue.SerializeAsString();
+  request.set_logical_block(4096);
+  EXPECT_CODE(AddVolume(request, &catalogue), Code::kFailedPrecondition);
+  catalogue.set_feature_level(kLogicalBlockLevel - 1);
+  EXPECT_CODE(AddVolume(request, &catalogue), Code::kFailedPrecondition);
+  for (const uint32_t odd : {1u, 256u, 1024u, 8192u, 4097u}) {
+    request.set_logical_block(odd);
+    EXPECT_CODE(AddVolume(request, &catalogue), Code::kInvalidArgument) << odd;
+  }
+  catalogue.set_feature_level(1);
+  EXPECT_EQ(catalogue.SerializeAsString(), before);
+  // 512, said or not, is what there always was.
+  request.set_logical_block(512);
+  ASSERT_OK(AddVolume(request, &catalogue));
+  ASSERT_OK(AddVolume(Create("b"), &catalogue));
+  catalogue.set_feature_level(kLogicalBlockLevel);
+  request.set_name("c");
+  request.set_logical_block(4096);
+  ASSERT_OK(AddVolume(request, &catalogue));
+  EXPECT_EQ(catalogue.volumes(0).logical_block(), 0u);
+  EXPECT_EQ(catalogue.volumes(1).logical_block(), 0u);
+  EXPECT_EQ(catalogue.volumes(2).logical_block(), 4096u);
+}
+
 TEST(Catalogue, GrowsAtOnceAndShrinksInTwoSteps) {
   rpc::Catalogue catalogue = OfNodes(3);
   ASSERT_OK(AddVolume(Create("a", 8 << 20), &catalogue));
