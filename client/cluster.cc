@@ -55,6 +55,8 @@ ScrubInfo InfoOf(const rpc::ScrubStatus& status) {
 
 void TakeStatus(const rpc::NodeStatus& status, NodeInfo* info) {
   info->version = status.version();
+  info->feature_level = status.feature_level();
+  info->cluster_feature_level = status.cluster_feature_level();
   info->uptime = milliseconds(status.uptime_ms());
   info->connected.assign(status.connected().begin(), status.connected().end());
   info->space_bytes = status.space_bytes();

@@ -169,10 +169,16 @@ struct NodeInfo {
   std::string state;  // active; joining, lost, draining: being changed
   Status reachable;   // not OK: why there is nothing below
   std::string version;
+  uint32_t feature_level = 0;  // of what the node can do
+  uint32_t cluster_feature_level =
+      0;  // what the cluster uses, as far as the node has heard; 0: unknown
   std::chrono::milliseconds uptime{};
   std::vector<uint32_t> connected;  // peers
   uint64_t space_bytes = 0;
   uint64_t capacity_bytes = 0;
+  // Data that clients can still write to this node's store, as far as it knows: live data is
+  // counted, what can be cleaned is not, and the reserve is not. For a moment after a start, when
+  // live data has not been counted yet, only what was never written to.
   uint64_t free_bytes = 0;
   size_t changes = 0;  // of nodes and replicas, under way as this node knows
   std::string failed;  // why the node does not serve; empty if it does

@@ -83,6 +83,7 @@ std::string RenderStatus(Node* node) {
                {"health", health.ok() ? "ok" : std::string(health.message())},
                {"space_bytes", status.space_bytes()},
                {"capacity_bytes", status.capacity_bytes()},
+               {"free_bytes", status.free_bytes()},
                {"connected", Json::array()},
                {"groups", Json::array()},
                {"iscsi_sessions", Json::array()},

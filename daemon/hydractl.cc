@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/logging.h"
+#include "daemon/version.h"
 
 namespace hydra::ctl {
 namespace {
@@ -29,6 +30,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();  // global options may follow the command
   app.footer(std::string(kFooter));
+  app.set_version_flag("--version", BuildVersion());
   app.add_option("--cluster", context.cluster, "Addresses of nodes, host:port[,host:port...]")
       ->envname("HYDRA_CLUSTER")
       ->capture_default_str();

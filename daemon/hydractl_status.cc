@@ -161,6 +161,8 @@ Json NodeJson(const NodeInfo& node, bool sessions) {
   json["http"] = node.http;
   json["iscsi"] = node.iscsi;
   json["version"] = node.version;
+  json["feature_level"] = node.feature_level;
+  json["cluster_feature_level"] = node.cluster_feature_level;
   json["uptime_ms"] = node.uptime.count();
   json["connected"] = node.connected;
   json["space_bytes"] = node.space_bytes;
@@ -216,16 +218,16 @@ void PrintStatus(const Picture& picture) {
     }
   }
   std::cout << "\n";
-  Table table({"NODE", "STATE", "ADDRESS", "LEADS", "LAG", "SPACE", "UPTIME"});
+  Table table({"NODE", "STATE", "ADDRESS", "LEADS", "LAG", "SPACE", "FREE", "UPTIME"});
   for (const NodeInfo& node : picture.nodes) {
     if (!node.reachable.ok()) {
-      table.Add({std::to_string(node.node), NodeStateText(node), node.address, "-", "-", "-",
+      table.Add({std::to_string(node.node), NodeStateText(node), node.address, "-", "-", "-", "-",
                  std::string(node.reachable.message())});
       continue;
     }
     table.Add({std::to_string(node.node), NodeStateText(node), node.address,
                std::to_string(leads[node.node]), std::to_string(lag[node.node]),
-               BytesText(node.space_bytes), DurationText(node.uptime)});
+               BytesText(node.space_bytes), BytesText(node.free_bytes), DurationText(node.uptime)});
   }
   table.Print();
   for (const NodeInfo& node : picture.nodes) {
@@ -342,6 +344,12 @@ int RunStatus(const Context& context, bool wait) {
 
 // --- node list ----------------------------------------------------------------------------------
 
+// What it can do, and what the cluster uses as it has heard: during an upgrade these differ.
+std::string LevelText(const NodeInfo& node) {
+  if (node.cluster_feature_level == 0) return std::to_string(node.feature_level);
+  return fmt::format("{}/{}", node.feature_level, node.cluster_feature_level);
+}
+
 int NodeList(const Context& context) {
   Result<Cluster> cluster = context.Connect();
   if (!cluster.ok()) return context.Fail(cluster.status());
@@ -353,16 +361,17 @@ int NodeList(const Context& context) {
     Print(list);
     return kExitOk;
   }
-  Table table({"NODE", "STATE", "ADDRESS", "VERSION", "UPTIME", "PEERS", "SPACE", "CAPACITY"});
+  Table table(
+      {"NODE", "STATE", "ADDRESS", "VERSION", "LEVEL", "UPTIME", "PEERS", "SPACE", "CAPACITY"});
   for (const NodeInfo& node : *nodes) {
     if (!node.reachable.ok()) {
       table.Add({std::to_string(node.node), NodeStateText(node), node.address, "-", "-", "-", "-",
-                 std::string(node.reachable.message())});
+                 "-", std::string(node.reachable.message())});
       continue;
     }
     table.Add({std::to_string(node.node), NodeStateText(node), node.address, node.version,
-               DurationText(node.uptime), fmt::format("{}", fmt::join(node.connected, " ")),
-               BytesText(node.space_bytes),
+               LevelText(node), DurationText(node.uptime),
+               fmt::format("{}", fmt::join(node.connected, " ")), BytesText(node.space_bytes),
                node.capacity_bytes == 0 ? "-" : BytesText(node.capacity_bytes)});
   }
   table.Print();

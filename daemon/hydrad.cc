@@ -16,6 +16,7 @@
 #include "daemon/http_server.h"
 #include "daemon/iscsi_portal.h"
 #include "daemon/node.h"
+#include "daemon/version.h"
 
 namespace hydra {
 namespace {
@@ -259,6 +260,7 @@ int Main(const Arguments& arguments) {
 int main(int argc, char** argv) {
   hydra::Arguments a;
   CLI::App app("hydrad: one node of a Hydra cluster.");
+  app.set_version_flag("--version", hydra::BuildVersion());
   app.set_config("--config", "", "a TOML file with these options, under the same names");
   app.add_option("--node", a.node, "this node's number, never given to another")->required();
   app.add_option("--dir", a.dir, "its data directory")->required();

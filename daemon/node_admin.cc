@@ -9,6 +9,7 @@
 #include "base/logging.h"
 #include "daemon/membership.h"
 #include "daemon/node_impl.h"
+#include "daemon/version.h"
 
 namespace hydra {
 namespace {
@@ -341,16 +342,18 @@ void Node::Impl::FillStatus(bool groups, rpc::NodeStatus* status) {
   status->set_node(options_.node);
   status->set_store(StoreOf(*engine_));
   status->set_uptime_ms(static_cast<uint64_t>((clock_.Now() - started_) / kMillisecond));
-  status->set_version("0.1");
+  status->set_version(BuildVersion());
   status->set_feature_level(options_.feature_level);
   for (const auto& [id, address] : options_.peers) {
     if (links_->connected(id)) status->add_connected(id);
   }
   status->set_space_bytes(stats.space_bytes);
   status->set_capacity_bytes(stats.capacity_bytes);
+  status->set_free_bytes(engine_->PayloadRoom().bytes);
   FillScrub(status->mutable_scrub());
   if (keeper_->known()) {
     status->set_changes(static_cast<uint32_t>(ChangesUnderWay(keeper_->catalogue())));
+    status->set_cluster_feature_level(keeper_->catalogue().feature_level());
   }
   if (!groups) return;
   if (node_->sessions_) {
@@ -401,6 +404,8 @@ void Node::Impl::UpdateMetrics() {
   gauge("hydra_store_installed_bytes", "payload taken in from peers", stats.installed_bytes);
   gauge("hydra_store_checkpoints", "checkpoints since start", stats.checkpoints);
   gauge("hydra_store_space_bytes", "taken by segments", stats.space_bytes);
+  gauge("hydra_store_room_bytes", "that clients can still write to this store",
+        engine_->PayloadRoom().bytes);
   gauge("hydra_store_queued_bytes", "waiting to be written", stats.queued_bytes);
   gauge("hydra_store_overlay_rows", "map rows not checkpointed", stats.overlay_rows);
   gauge("hydra_store_rotten_blocks", "rotten blocks found since start", stats.rotten_blocks);

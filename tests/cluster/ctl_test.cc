@@ -138,6 +138,12 @@ TEST_F(Hydractl3, StatusNodesAndGroupsShowTheCluster) {
   EXPECT_THAT(status.out, AllOf(HasSubstr("cluster: healthy"), HasSubstr("3 of 3 up")));
   const Json json = Json::parse(Ctl({"status", "--json"}).out);
   EXPECT_EQ(json.at("nodes").size(), 3u);
+  for (const Json& node : json.at("nodes")) {
+    EXPECT_GT(node.at("free_bytes"), 0u);
+    EXPECT_TRUE(node.at("version").get<std::string>().starts_with("0.1.0")) << node.dump();
+    EXPECT_GE(node.at("feature_level"), 1u);
+    EXPECT_EQ(node.at("cluster_feature_level"), node.at("feature_level")) << "all are of one build";
+  }
   EXPECT_EQ(json.at("served"), true);
   const Json nodes = Json::parse(Ctl({"node", "list", "--json"}).out);
   EXPECT_EQ(nodes.size(), 3u);
