@@ -11,6 +11,7 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace hydra::drill {
 namespace {
@@ -98,6 +99,21 @@ Result<HttpAnswer> HttpCall(const std::string& address, const std::string& targe
   const size_t end = answer.find("\r\n\r\n");
   if (!answer.starts_with("HTTP/1.") || end == std::string::npos) return failed("no HTTP answer");
   return HttpAnswer{std::atoi(answer.c_str() + std::strlen("HTTP/1.1 ")), answer.substr(end + 4)};
+}
+
+Result<std::string> StatusPage(uint32_t node, const std::string& address, milliseconds patience) {
+  HYDRA_ASSIGN_OR_RETURN(HttpAnswer answer, HttpCall(address, "/api/status", "", patience));
+  const nlohmann::json json = nlohmann::json::parse(answer.body, nullptr, false);
+  if (answer.status != 200 || !json.is_object() || !json.contains("groups")) {
+    return Status::Unavailable(
+        fmt::format("http://{}/api/status says nothing of a node (node {})", address, node));
+  }
+  const uint32_t who = json.value("node", 0u);
+  if (who == node) return std::move(answer.body);
+  return Status::InvalidArgument(fmt::format(
+      "at {0}, where node {1} has its pages, node {2} answers: a drill would watch and break the "
+      "wrong node. Nodes on several machines need an --http address that can be reached from here",
+      address, node, who));
 }
 
 }  // namespace hydra::drill

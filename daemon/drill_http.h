@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -20,5 +21,12 @@ struct HttpAnswer {
 Result<HttpAnswer> HttpCall(const std::string& address, const std::string& target,
                             const std::string& body,
                             std::chrono::milliseconds patience = std::chrono::milliseconds(20'000));
+
+// What node `node` says of itself (GET /api/status), as JSON. kInvalidArgument: another node
+// answers there, as happens where nodes on several machines all listen at the same loopback
+// address; kUnavailable: nobody does.
+Result<std::string> StatusPage(
+    uint32_t node, const std::string& address,
+    std::chrono::milliseconds patience = std::chrono::milliseconds(20'000));
 
 }  // namespace hydra::drill

@@ -263,6 +263,10 @@ std::vector<std::string> Report::Problems() const {
   } else if (max_gap > 0 && totals.failed_reads > 0) {
     problems.push_back(fmt::format("{} reads were not answered", totals.failed_reads));
   }
+  if (errors_fail && max_gap > 0 && totals.refused + totals.unknown > 0) {
+    problems.push_back(fmt::format("clients saw errors: {} writes refused, {} of unknown outcome",
+                                   totals.refused, totals.unknown));
+  }
   for (const FaultRecord& fault : faults) {
     if (!fault.writes_stop || fault.restored == 0 || fault.reads > 0) continue;
     problems.push_back(fmt::format("no read was answered: {}", fault.what));

@@ -64,6 +64,7 @@ struct Report {
   uint64_t seed = 0;
   Nanos length = 0;
   Nanos max_gap = 0;
+  bool errors_fail = false;  // clients are to see a pause, and no error
   std::vector<FaultRecord> faults;
   std::vector<MasterChange> changes;
   // Of each group of the volume: who led it at first.

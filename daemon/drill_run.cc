@@ -25,16 +25,15 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kAdminPatience(30'000);
 constexpr milliseconds kPagesPatience(5000);
-constexpr milliseconds kHealthPatience(90'000);
-constexpr milliseconds kSettlePatience(300'000);
-constexpr milliseconds kChangePatience(60'000);
-constexpr unsigned kWarmUp = 1500;   // ms of load before the first fault
-constexpr unsigned kBetween = 700;   // ... and before each other
-constexpr unsigned kCoolDown = 700;  // ... and after the last
-constexpr unsigned kLook = 100;
+constexpr unsigned kWarmUp = 1500;        // ms of load before the first fault
+constexpr unsigned kBetween = 700;        // ... and before each other
+constexpr unsigned kCoolDown = 700;       // ... and after the last
 constexpr unsigned kMovePatience = 5000;  // ms for a hand-over, and how often it is asked for
 constexpr unsigned kMoves = 4;
 constexpr unsigned kNotice = 500;  // ms: a node that answers is heard from within that
+constexpr milliseconds kPatienceToLook(2000);
+constexpr unsigned kCutSettles = 1000;  // ms: what was on its way to a node arrives within that
+constexpr unsigned kCutSeen = 2000;     // ms: after so long a cut is to be seen
 constexpr unsigned kMostClients = 256;
 constexpr uint64_t kVolumeBytes = 64ull << 20;
 constexpr const char* kVolumePrefix = "drill-";
@@ -88,6 +87,16 @@ size_t Run::NotLedByOthers(uint32_t node) const {
   }));
 }
 
+std::set<uint32_t> Run::LedBy(uint32_t node) const {
+  std::set<uint32_t> led;
+  const std::map<uint32_t, uint32_t> masters = watch_->masters();
+  for (const uint32_t group : groups_) {
+    const auto found = masters.find(group);
+    if (found != masters.end() && found->second == node) led.insert(group);
+  }
+  return led;
+}
+
 Result<bool> Run::Fit(uint32_t node) const {
   HYDRA_ASSIGN_OR_RETURN(const HttpAnswer answer, HttpCall(http_.at(node), "/metrics", ""));
   const std::string name = "\nhydra_unfit_to_lead ";
@@ -137,11 +146,12 @@ void Run::Amend(const std::string& what) {
 }
 
 Status Run::Do(const std::string& action, uint32_t node) {
-  if (action == "kill" || action == "wipe") down_.insert(node);
+  // A restart that fails may have come to the middle.
+  if (action == "kill" || action == "wipe" || action == "restart") down_.insert(node);
   if (action == "wipe") lost_.insert(node);
   if (action == "pause") paused_.insert(node);
   HYDRA_RETURN_IF_ERROR(executor_->Do(action, node));
-  if (action == "start") down_.erase(node);
+  if (action == "start" || action == "restart") down_.erase(node);
   if (action == "resume") paused_.erase(node);
   return Status::Ok();
 }
@@ -206,111 +216,6 @@ Status Run::MoveMaster(uint32_t group, uint32_t node) {
                   kMoves * kMovePatience / 1000));
 }
 
-// --- Members ------------------------------------------------------------------------------------
-
-// Refused while something else is under way: the others notice a moment later that a node is gone,
-// replicas are being spread over nodes that were added.
-Status Run::Change(const NodeChange& change) {
-  const auto deadline = steady_clock::now() + kChangePatience;
-  while (true) {
-    const Status changed = cluster_->ChangeNodes(change);
-    if (changed.ok() || interrupted() || steady_clock::now() >= deadline) return changed;
-    Wait(kLook);
-    ShowProgress();
-  }
-}
-
-Status Run::Replace(uint32_t node) {
-  NodeChange change;
-  change.kind = NodeChange::Kind::kReplace;
-  change.node = node;
-  HYDRA_RETURN_IF_ERROR(Change(change));
-  lost_.erase(node);
-  return Status::Ok();
-}
-
-// The one that is new. Somebody else may add one too: that is not to be removed in the end.
-Result<uint32_t> Run::AddNode() {
-  HYDRA_ASSIGN_OR_RETURN(const std::vector<NodeInfo> before, cluster_->GetStatus(false));
-  HYDRA_RETURN_IF_ERROR(executor_->Do("add", 0));
-  const auto deadline = steady_clock::now() + kHealthPatience;
-  while (steady_clock::now() < deadline && !interrupted()) {
-    HYDRA_ASSIGN_OR_RETURN(std::vector<NodeInfo> nodes, cluster_->GetStatus(false));
-    std::erase_if(nodes, [&](const NodeInfo& node) {
-      return std::ranges::find(before, node.node, &NodeInfo::node) != before.end();
-    });
-    if (nodes.size() > 1) {
-      return Status::FailedPrecondition(
-          fmt::format("nodes {} and {} were added at the same time, and only one by this drill",
-                      nodes[0].node, nodes[1].node));
-    }
-    if (!nodes.empty()) {
-      const NodeInfo& node = nodes.front();
-      added_.insert(node.node);
-      if (node.state == "active" && !node.http.empty()) {
-        http_[node.node] = node.http;
-        watch_->Add(node.node, node.http);
-        return node.node;
-      }
-    }
-    Wait(kLook);
-  }
-  return Status::Unavailable("the node that was added did not join");
-}
-
-Status Run::RemoveNode(uint32_t node) {
-  watch_->Remove(node);
-  HYDRA_RETURN_IF_ERROR(executor_->Do("remove", node));
-  http_.erase(node);
-  added_.erase(node);
-  return Status::Ok();
-}
-
-Status Run::SetReplicas(uint32_t replicas) {
-  NodeChange change;
-  change.kind = NodeChange::Kind::kSetReplicas;
-  change.volume = volume_;
-  change.replicas = replicas;
-  HYDRA_RETURN_IF_ERROR(Change(change));
-  replicas_ = replicas;
-  return Status::Ok();
-}
-
-// What is not as wanted; "" if all is.
-Result<std::string> Run::MembersMissing() {
-  HYDRA_ASSIGN_OR_RETURN(const std::vector<NodeInfo> nodes, cluster_->GetStatus(true));
-  std::map<uint32_t, uint32_t> replicas;
-  for (const NodeInfo& node : nodes) {
-    if (!node.reachable.ok()) return fmt::format("node {} does not answer", node.node);
-    if (node.state != "active") return fmt::format("node {} is {}", node.node, node.state);
-    if (node.changes > 0) return fmt::format("{} changes are under way", node.changes);
-    for (const ReplicaInfo& replica : node.replicas) ++replicas[replica.group];
-  }
-  for (const uint32_t group : groups_) {
-    // One that is not needed any more goes a moment after all is decided.
-    if (replicas[group] == replicas_) continue;
-    return fmt::format("group {} has {} replicas, not {}", group, replicas[group], replicas_);
-  }
-  return std::string();
-}
-
-Status Run::AwaitMembers() {
-  const auto deadline = steady_clock::now() + kSettlePatience;
-  while (true) {
-    const Result<std::string> missing = MembersMissing();
-    if (missing.ok() && missing->empty()) break;
-    if (interrupted()) return Status::Aborted("interrupted");
-    if (steady_clock::now() >= deadline) {
-      return Status::Unavailable(
-          fmt::format("members are not as wanted after {} s: {}", kSettlePatience.count() / 1000,
-                      missing.ok() ? *missing : std::string(missing.status().message())));
-    }
-    Wait(kLook);
-  }
-  watch_->Recount();
-  return Status::Ok();
-}
-
 unsigned Run::Hold(unsigned ms) {
   const unsigned held = options_.hold_ms > 0 ? options_.hold_ms : ms;
   Wait(held);
@@ -334,6 +239,40 @@ Status Run::HoldStopped(uint32_t node, unsigned ms) {
   if (interrupted() || watch_->life(node).asked <= stopped) return Status::Ok();
   return Status::FailedPrecondition(
       fmt::format("node {} answers although it was stopped: what was to stop it did not", node));
+}
+
+Result<std::map<uint32_t, uint64_t>> Run::Applied(uint32_t node) const {
+  HYDRA_ASSIGN_OR_RETURN(const std::string page, StatusPage(node, http_.at(node), kPatienceToLook));
+  const nlohmann::json json = nlohmann::json::parse(page);
+  std::map<uint32_t, uint64_t> applied;
+  for (const nlohmann::json& group : json["groups"]) {
+    applied[group.value("group", 0u)] = group.value("applied", uint64_t{0});
+  }
+  return applied;
+}
+
+// What it has applied moves on only if it hears of what others choose. One that does not answer may
+// be cut off from here as well, which says nothing against it.
+Status Run::HoldCut(uint32_t node, unsigned ms) {
+  const unsigned hold = options_.hold_ms > 0 ? options_.hold_ms : ms;
+  if (hold < kCutSeen) {
+    Wait(hold);
+    return Status::Ok();
+  }
+  Wait(kCutSettles);
+  const auto before = Applied(node);
+  Wait(hold - kCutSettles);
+  const auto after = Applied(node);
+  if (interrupted() || replicas_ < 2 || !before.ok() || !after.ok()) return Status::Ok();
+  for (const uint32_t group : groups_) {
+    const auto first = before->find(group);
+    const auto last = after->find(group);
+    if (first == before->end() || last == after->end() || last->second <= first->second) continue;
+    return Status::FailedPrecondition(fmt::format(
+        "node {} went on with group {} although it was cut off: what was to cut it off did not",
+        node, group));
+  }
+  return Status::Ok();
 }
 
 void Run::Wait(unsigned ms) {
@@ -437,12 +376,20 @@ Result<std::vector<NodeInfo>> Run::AskNodes() {
   }
 }
 
+// Each of them answers by itself: what is watched is what is broken.
+Status Run::CheckPages() const {
+  for (const auto& [node, address] : http_) {
+    HYDRA_RETURN_IF_ERROR(StatusPage(node, address).status());
+  }
+  return Status::Ok();
+}
+
 // Its UUID.
 Result<std::string> Run::AskCluster() const {
   const auto& [node, address] = *http_.begin();
-  HYDRA_ASSIGN_OR_RETURN(const HttpAnswer answer, HttpCall(address, "/api/status", ""));
-  const nlohmann::json json = nlohmann::json::parse(answer.body, nullptr, false);
-  if (json.is_object() && json.contains("cluster")) return json.value("cluster", "");
+  HYDRA_ASSIGN_OR_RETURN(const std::string page, StatusPage(node, address));
+  const nlohmann::json json = nlohmann::json::parse(page);
+  if (json.contains("cluster")) return json.value("cluster", "");
   return Status::Unavailable(fmt::format("node {} does not say which cluster it is part of", node));
 }
 
@@ -469,6 +416,7 @@ Status Run::Prepare() {
   if (nodes_.size() < 3) {
     return Status::InvalidArgument("a drill needs three nodes: with fewer, none can be spared");
   }
+  HYDRA_RETURN_IF_ERROR(CheckPages());
   ExecutorOptions executor = options_.executor;
   if (executor.kind == "local") {
     HYDRA_ASSIGN_OR_RETURN(executor.cluster, AskCluster());
@@ -536,9 +484,14 @@ void Run::Mend() {
   for (const uint32_t node : rotten_) cluster_->StartScrub(node).IgnoreError();
   for (const uint32_t node : std::set<uint32_t>(paused_)) Do("resume", node).IgnoreError();
   for (const uint32_t node : std::set<uint32_t>(lost_)) Replace(node).IgnoreError();
-  for (const uint32_t node : std::set<uint32_t>(down_)) Do("start", node).IgnoreError();
+  for (const uint32_t node : std::set<uint32_t>(down_)) {
+    // Of a drill that restarts nodes there may be no command that starts one.
+    if (!Do("start", node).ok()) Do("restart", node).IgnoreError();
+  }
   if (replicas_ != first_replicas_) SetReplicas(first_replicas_).IgnoreError();
-  for (const uint32_t node : std::set<uint32_t>(added_)) RemoveNode(node).IgnoreError();
+  for (const uint32_t node : std::set<uint32_t>(added_)) {
+    if (!RemoveNode(node).ok()) Forget(node).IgnoreError();
+  }
 }
 
 void Run::Finish(const Status& ended) {
@@ -588,6 +541,7 @@ void Run::Describe() {
   report_.seed = options_.seed;
   report_.max_gap =
       (options_.max_gap_ms < 0 ? drill_.max_gap_ms : options_.max_gap_ms) * kMillisecond;
+  report_.errors_fail = !drill_.errors;
   utsname system{};
   uname(&system);
   std::set<std::string> versions;

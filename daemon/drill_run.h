@@ -26,6 +26,10 @@ namespace hydra::drill {
 
 class Run;
 
+constexpr unsigned kLook = 100;  // ms between two looks at something
+constexpr std::chrono::milliseconds kHealthPatience(90'000);
+constexpr std::chrono::milliseconds kChangePatience(60'000);
+
 struct Drill {
   const char* name;
   const char* summary;
@@ -36,6 +40,8 @@ struct Drill {
   unsigned faults;
   // One fault and its end.
   Status (*once)(Run& run);
+  // Whether clients may be told errors: else all that they see is a pause.
+  bool errors = false;
 };
 
 const std::vector<Drill>& Drills();
@@ -87,9 +93,10 @@ class Run {
   uint32_t Master() const;  // who leads most groups of the volume
   // So many groups of the volume are led by this node, or by nobody that is known.
   size_t NotLedByOthers(uint32_t node) const;
-  Result<bool> Fit(uint32_t node) const;  // to lead, as it says itself
-  uint32_t Minor();                       // another one, by chance
-  uint32_t Any();                         // any, by chance
+  std::set<uint32_t> LedBy(uint32_t node) const;  // groups of the volume
+  Result<bool> Fit(uint32_t node) const;          // to lead, as it says itself
+  uint32_t Minor();                               // another one, by chance
+  uint32_t Any();                                 // any, by chance
   // The group that is to be handed over next, and to whom.
   std::pair<uint32_t, uint32_t> NextHandOver();
   Rng& rng() { return rng_; }
@@ -120,6 +127,10 @@ class Run {
   void Wait(unsigned ms);
   // The same of a node that is stopped: not OK if it answers.
   Status HoldStopped(uint32_t node, unsigned ms);
+  // The same of a node that is cut off from its peers: not OK if it goes on with what they do.
+  Status HoldCut(uint32_t node, unsigned ms);
+  // What the node has applied of each group, asked for now.
+  Result<std::map<uint32_t, uint64_t>> Applied(uint32_t node) const;
   // After Recover: not OK unless these were started after the fault began.
   Status CheckRestarted(const std::vector<uint32_t>& nodes) const;
   void Restored();
@@ -150,9 +161,12 @@ class Run {
 
   Result<std::vector<NodeInfo>> AskNodes();
   Result<std::string> AskCluster() const;
+  Status CheckPages() const;
   Status Prepare();
   Status MakeVolume();
   Status Change(const NodeChange& change);
+  void NoteAdded(const std::vector<NodeInfo>& before);
+  Status Forget(uint32_t node);  // takes it out of the cluster, whatever becomes of its process
   Result<std::string> MembersMissing();
   Status AwaitHealth(Nanos since, std::chrono::milliseconds patience);
   Status Loop();

@@ -3,6 +3,9 @@
 // The drills. Each is one fault and its end; a run repeats it until its time is up. To add one,
 // write a function and a row.
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,8 +16,10 @@
 namespace hydra::drill {
 namespace {
 
-constexpr unsigned kAway = 2500;  // ms: how long a node is gone
-constexpr unsigned kIll = 4000;   // ... or not well
+constexpr unsigned kAway = 2500;     // ms: how long a node is gone
+constexpr unsigned kIll = 4000;      // ... or not well
+constexpr unsigned kInFlight = 100;  // ms: what was on its way when a link goes has arrived then
+constexpr unsigned kSeenGone = 500;  // ms: a link that is gone for so long is missed
 constexpr unsigned kSlowLinkMs = 40;
 constexpr unsigned kLostPercent = 30;
 constexpr unsigned kGray = 12'000;  // ms: how long a node is ill until it must have noticed
@@ -64,7 +69,7 @@ Status CutOff(Run& run, uint32_t node, const char* who) {
   NodeFaults faults;
   faults.cut = run.PeersOf(node);
   HYDRA_RETURN_IF_ERROR(run.Set(node, faults));
-  run.Hold(kIll);
+  HYDRA_RETURN_IF_ERROR(run.HoldCut(node, kIll));
   HYDRA_RETURN_IF_ERROR(run.Set(node, {}));
   run.Restored();
   return run.Recover();
@@ -73,19 +78,78 @@ Status CutOff(Run& run, uint32_t node, const char* who) {
 Status PartitionMaster(Run& run) { return CutOff(run, run.Master(), "which leads most groups"); }
 Status PartitionMinority(Run& run) { return CutOff(run, run.Minor(), "which leads few groups"); }
 
+// Whether a link is ever gone: what a node leads goes on, and a follower that it does not reach
+// stands still with some of it meanwhile. The follower is asked before and after the other one, so
+// that it had all the time, and a little more.
+class LinkProof {
+ public:
+  LinkProof(Run& run, uint32_t leader, uint32_t follower)
+      : run_(run), leader_(leader), follower_(follower) {}
+
+  void Begin() {
+    follower_before_ = AppliedBy(follower_);
+    leader_before_ = AppliedBy(leader_);
+    led_ = run_.LedBy(leader_);
+  }
+
+  void End() {
+    const Applied leader = AppliedBy(leader_);
+    const Applied follower = AppliedBy(follower_);
+    const std::set<uint32_t> led = run_.LedBy(leader_);
+    for (const auto& [group, before] : leader_before_) {
+      if (!led_.contains(group) || !led.contains(group) || !leader.contains(group)) continue;
+      if (!follower.contains(group) || !follower_before_.contains(group)) continue;
+      if (leader.at(group) < before + kWentOn) continue;
+      (follower.at(group) == follower_before_.at(group) ? gone_ : there_) = true;
+    }
+  }
+
+  Status Verdict() const {
+    if (gone_ || !there_ || run_.interrupted()) return Status::Ok();
+    return Status::FailedPrecondition(
+        fmt::format("node {} followed node {} all the while: what was to break the link did not",
+                    follower_, leader_));
+  }
+
+ private:
+  using Applied = std::map<uint32_t, uint64_t>;
+  static constexpr uint64_t kWentOn = 5;  // entries
+
+  // Nothing, if it does not say.
+  Applied AppliedBy(uint32_t node) const {
+    auto applied = run_.Applied(node);
+    return applied.ok() ? std::move(*applied) : Applied();
+  }
+
+  Run& run_;
+  const uint32_t leader_;
+  const uint32_t follower_;
+  Applied leader_before_, follower_before_;
+  std::set<uint32_t> led_;
+  bool gone_ = false;
+  bool there_ = false;
+};
+
 Status FlappingLink(Run& run) {
   const uint32_t one = run.Master();
   const uint32_t other = run.Minor();
   run.Begin(fmt::format("link between nodes {} and {} goes and comes", one, other));
   NodeFaults faults;
   faults.cut = {other};
+  LinkProof proof(run, one, other);
   for (int i = 0; i < 6; ++i) {
     HYDRA_RETURN_IF_ERROR(run.Set(one, faults));
-    run.Wait(static_cast<unsigned>(run.rng().Between(150, 600)));
+    const auto gone = static_cast<unsigned>(run.rng().Between(i == 0 ? kSeenGone : 150, 600));
+    run.Wait(kInFlight);
+    const bool seen = gone >= kSeenGone;
+    if (seen) proof.Begin();
+    run.Wait(gone - kInFlight);
+    if (seen) proof.End();
     HYDRA_RETURN_IF_ERROR(run.Set(one, {}));
     run.Wait(static_cast<unsigned>(run.rng().Between(100, 400)));
   }
   run.Restored();
+  HYDRA_RETURN_IF_ERROR(proof.Verdict());
   return run.Recover();
 }
 
@@ -347,7 +411,8 @@ const std::vector<Drill>& Drills() {
        5000,
        500,
        1,
-       &DiskFull},
+       &DiskFull,
+       true},
       {"disk-loss",
        "Kills any node and empties its disk; it is replaced by one with an empty disk.",
        {Need::kKill, Need::kWipe},
@@ -368,7 +433,8 @@ const std::vector<Drill>& Drills() {
        30'000,
        1000,
        1,
-       &PowerCycleAll},
+       &PowerCycleAll,
+       true},
       {"hand-over",
        "Moves masterships from node to node, one group after the other.",
        {},
@@ -382,7 +448,8 @@ const std::vector<Drill>& Drills() {
        30'000,
        500,
        1,
-       &Chaos},
+       &Chaos,
+       true},
   };
   return drills;
 }

@@ -27,8 +27,8 @@ struct Levels {
 };
 
 Result<Levels> LevelsOf(Run& run, uint32_t node) {
-  HYDRA_ASSIGN_OR_RETURN(const HttpAnswer answer, HttpCall(run.http(node), "/api/status", ""));
-  const nlohmann::json json = nlohmann::json::parse(answer.body, nullptr, false);
+  HYDRA_ASSIGN_OR_RETURN(const std::string page, StatusPage(node, run.http(node)));
+  const nlohmann::json json = nlohmann::json::parse(page, nullptr, false);
   if (!json.is_object() || !json.contains("feature_level") ||
       !json.contains("cluster_feature_level")) {
     return Status::Unavailable(fmt::format("node {} does not say its feature level", node));

@@ -69,9 +69,9 @@ void Watch::Poll(uint32_t node, const std::string& address) {
   while (!stop_ && http_.contains(node)) {
     const Nanos asked = now_();
     lock.unlock();
-    const Result<HttpAnswer> answer = HttpCall(address, "/api/status", "", kPollPatience);
+    const Result<std::string> page = StatusPage(node, address, kPollPatience);
     std::optional<Seen> seen;
-    if (answer.ok() && answer->status == 200) seen = Parse(answer->body);
+    if (page.ok()) seen = Parse(*page);
     lock.lock();
     if (!http_.contains(node)) break;
     if (seen) {

@@ -273,7 +273,7 @@ Status Complete(const Context& context, DrillArguments* a) {
   if (a->run.seed == 0) a->run.seed = std::random_device()() | 1u;
   a->run.duration = std::chrono::milliseconds(a->duration_ms);
   if (a->hold_ms > 100'000) {
-    return Status::InvalidArgument("--hold is at most 100s: nodes end faults after two minutes");
+    return Status::InvalidArgument("--hold is at most 100s: nodes end faults after five minutes");
   }
   a->run.hold_ms = static_cast<unsigned>(a->hold_ms);
   if (a->max_gap_given) a->run.max_gap_ms = static_cast<int64_t>(a->max_gap_ms);

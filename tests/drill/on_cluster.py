@@ -21,16 +21,30 @@ import xml.etree.ElementTree
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from free_ports import free_base
 
-# No test of how fast: the machine may be busy.
+# What is waited for, whatever the machine does meanwhile.
 PATIENT = ["--max-gap", "20000"]
+# One fault leaves a majority: writes go on after some hundred milliseconds. This many milliseconds are no
+# figure, but what no hiccup explains.
+MAX_GAP = {"master-kill": 5000, "master-pause": 5000, "node-kill": 5000, "rolling-restart": 5000,
+           "partition-master": 5000, "partition-minority": 5000, "flapping-link": 5000, "hand-over": 3000}
+# It fails if so many runs exceed that, unless more processes than this want each processor meanwhile.
+ATTEMPTS = 3
+BUSY_LOAD = 8
 # Long enough for the others to take over.
 USUAL_HOLD = "1500ms"
-# Drills that prove something only if they last: a node that is ill has to notice.
-HOLD = {"slow-disk": "12s", "slow-link": "12s"}
+# Drills that prove something only if they last: a node that is ill has to notice, a cut has to be seen.
+HOLD = {"slow-disk": "12s", "slow-link": "12s", "partition-master": "2500ms", "partition-minority": "2500ms"}
+# Several of the others.
+CHAOS_FAULTS = 4
+CHAOS_SEED = "5"
 
 
-def short(hold):
-    return ["--faults", "1", "--hold", hold, "--rate", "400", "--clients", "8"]
+def short(hold, faults=1):
+    return ["--faults", str(faults), "--hold", hold, "--rate", "400", "--clients", "8"]
+
+
+def busy():
+    return os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
 
 
 SHORT = short(USUAL_HOLD)
@@ -39,11 +53,12 @@ SHORT = short(USUAL_HOLD)
 class Cluster:
     """Three nodes, as long as the with block lasts."""
 
-    def __init__(self, root, build, hydrad=()):
+    def __init__(self, root, build, hydrad=(), timeout=900):
         self.root = root
         self.build = os.path.basename(build)
         self.hydractl = os.path.join(build, "bin", "hydractl")
         self.hydrad = hydrad  # options of the first start
+        self.timeout = timeout  # seconds that a command of hydractl may take
         self.folder = tempfile.mkdtemp(prefix="hydra-drill-")
         self.base = free_base()
         addresses = ",".join(f"127.0.0.1:{self.base + node}" for node in (1, 2, 3))
@@ -69,7 +84,7 @@ class Cluster:
 
     def ctl(self, *arguments, **more):
         return subprocess.run([self.hydractl, *arguments], env={**self.environment, **more},
-                              capture_output=True, text=True, timeout=900)
+                              capture_output=True, text=True, timeout=self.timeout)
 
     def healthy(self):
         done = self.ctl("status", "--wait", "--timeout", "60s")
@@ -138,6 +153,52 @@ def check_idle_executor(cluster):
                        ("rolling-restart", "runs since before the fault"),
                        ("master-pause", "answers although it was stopped")):
         expect(cluster.drill(name, *SHORT, "--executor", "command", *idle), 1, "FAILED", says)
+    idle = [word for name in ("partition", "slow-link", "heal") for word in (f"--{name}-command", "true")]
+    for name, says in (("partition-master", "although it was cut off"),
+                       ("partition-minority", "although it was cut off"),
+                       ("flapping-link", "all the while")):
+        expect(cluster.drill(name, *short("2500ms"), "--executor", "command", *idle), 1, "FAILED", says)
+
+
+def check_options(cluster):
+    """scripts/cluster gives a node the options that it had, until others are given."""
+    def slow_ms(*given):
+        subprocess.run([f"{cluster.root}/scripts/cluster", "restart", "2", "--dir", cluster.folder, "--build",
+                        cluster.build, *given], check=True, stdout=subprocess.DEVNULL)
+        with open(f"{cluster.folder}/node2.pid", encoding="utf-8") as file:
+            process = file.read().strip()
+        with open(f"/proc/{process}/cmdline", encoding="utf-8") as file:
+            words = file.read().split("\0")
+        return [words[i + 1] for i, word in enumerate(words) if word == "--slow-ms"]
+
+    assert slow_ms("--", "--slow-ms", "1234") == ["1234"]
+    assert slow_ms() == ["1234"], "it was forgotten"
+    assert slow_ms("--") == [], "it was not to be kept"
+    assert slow_ms() == []
+    cluster.healthy()
+
+
+def levels(cluster):
+    """What each node can, and what it knows the cluster to use."""
+    nodes = json.loads(cluster.ctl("node", "list", "--json").stdout)
+    return {(node["feature_level"], node["cluster_feature_level"]) for node in nodes}
+
+
+def check_half_done(cluster):
+    """What fails half-way is mended as well."""
+    script = f"{cluster.root}/scripts/cluster"
+    where = f"--dir {cluster.folder} --build {cluster.build}"
+    restart = ["--restart-command", f"{script} kill {{n}} {where}; echo half >&2; false",
+               "--start-command", f"{script} start {{n}} {where}"]
+    expect(cluster.drill("rolling-restart", *SHORT, "--executor", "command", *restart), 1, "FAILED", "half")
+    cluster.healthy()
+    before = [node["node"] for node in json.loads(cluster.ctl("node", "list", "--json").stdout)]
+    add = f"{cluster.hydractl} node add --rpc 127.0.0.1:{cluster.base + 99}; echo half >&2; false"
+    members = ["--add-command", add, "--remove-command", "false"]
+    expect(cluster.drill("grow-3-to-5", *SHORT, "--executor", "command", *members), 1, "FAILED", "half")
+    cluster.healthy()
+    after = [node["node"] for node in json.loads(cluster.ctl("node", "list", "--json").stdout)]
+    assert after == before, f"nodes {before} before, {after} after"
 
 
 def check_unwritable_report(cluster):
@@ -233,9 +294,17 @@ def check_drill(cluster, name):
     report = os.path.join(cluster.folder, "report-" + name)
     given_up = scrub_totals(cluster, "given up")
     began = time.monotonic()
-    done = cluster.drill(name, *short(HOLD.get(name, USUAL_HOLD)), *PATIENT, "--json", "--report", report)
-    assert done.returncode == 0, f"{name}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    said = json.loads(done.stdout)
+    chosen = short(HOLD.get(name, USUAL_HOLD))
+    if name == "chaos":
+        chosen = short(USUAL_HOLD, CHAOS_FAULTS) + ["--seed", CHAOS_SEED]
+    for attempt in range(ATTEMPTS):
+        done = cluster.drill(name, *chosen, *PATIENT, "--json", "--report", report)
+        assert done.returncode == 0, f"{name}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        said = json.loads(done.stdout)
+        if said["longest_gap_ms"] <= MAX_GAP.get(name, 20000):
+            break
+        print(f"{name}: writes paused for {said['longest_gap_ms']} ms", flush=True)
+        assert busy() or attempt + 1 < ATTEMPTS, f"{name}: more than {MAX_GAP[name]} ms each time"
     assert said["passed"] and said["check"]["linearizable"] and not said["check"]["lost"], said
     assert said["totals"]["writes"] > 100 and said["totals"]["reads"] > 50, said["totals"]
     assert len(said["faults"]) >= 1 and all("healthy_after_ms" in f for f in said["faults"]), said
@@ -257,7 +326,9 @@ def check_upgrade(root, build):
         expect(cluster.ctl("volume", "create", "v", "--size", "16M"), 0)
         refused = cluster.ctl("target", "disable", "v")
         assert refused.returncode != 0 and "every node" in refused.stderr, refused
+        assert levels(cluster) == {(1, 1)}, levels(cluster)
         faults = check_drill(cluster, "rolling-upgrade")
+        assert levels(cluster) == {(2, 2)}, levels(cluster)
         assert len(faults) == 3, faults
         assert ["rises to 2" in fault["what"] for fault in faults] == [False, False, True], faults
         expect(cluster.ctl("target", "disable", "v"), 0)
@@ -292,6 +363,7 @@ def main():
             check_unwritable_report(cluster)
             check_one_client(cluster)
             check_gap_limit(cluster)
+            check_options(cluster)
             check_ssh(cluster)
             check_interrupt(cluster)
             print("what must not pass does not", flush=True)
@@ -303,6 +375,8 @@ def main():
         for name in sys.argv[3:] or names:
             if name != "rolling-upgrade":
                 check_drill(cluster, name)
+        if len(sys.argv) == 3:
+            check_half_done(cluster)
     if "rolling-upgrade" in (sys.argv[3:] or names):
         check_upgrade(sys.argv[1], sys.argv[2])
 

@@ -145,6 +145,20 @@ TEST(DrillReport, ReadsThatFailAreCountedAndFail) {
   EXPECT_THAT(report.Verdict(), HasSubstr("FAILED: 1 operations were told that their blocks"));
 }
 
+TEST(DrillReport, WhereClientsAreToSeeAPauseAnErrorFails) {
+  Report report = WithAPause();
+  report.totals.refused = 1;
+  EXPECT_TRUE(report.passed()) << "of drills that cannot do without";
+  report.errors_fail = true;
+  EXPECT_THAT(report.Verdict(), HasSubstr("FAILED: clients saw errors: 1 writes refused, 0 of"));
+  report.totals = WithAPause().totals;
+  EXPECT_TRUE(report.passed()) << report.Verdict();
+  report.totals.unknown = 2;
+  EXPECT_THAT(report.Verdict(), HasSubstr("0 writes refused, 2 of unknown outcome"));
+  report.max_gap = 0;  // any outage will do
+  EXPECT_TRUE(report.passed()) << report.Verdict();
+}
+
 TEST(DrillReport, NothingDoneIsNoPass) {
   Report report;
   EXPECT_THAT(report.Problems(), ElementsAre("no fault was injected", "no write was acknowledged"));
