@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a replica that was away is sent when it returns.
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/cluster/fixture.h"
 #include "tests/support/gtest_status.h"
@@ -61,6 +64,69 @@ TEST(SoakClusterRecovery, AReplicaThatWasAwayIsSentWhatChangedAndNotAllThatWasWr
     std::vector<uint8_t> bytes(kPiece);
     ASSERT_OK(volume.Read(offset, bytes));
     EXPECT_EQ(bytes, Filled(kRounds, offset)) << offset;
+  }
+}
+
+// All that a node has sent to replicas that were behind.
+uint64_t SentBy(const TestCluster& cluster, uint32_t node) {
+  uint64_t bytes = 0;
+  for (const char* kind : {"log", "delta", "image"}) {
+    bytes += Metric(cluster, node, std::string("hydra_recovery_") + kind + "_bytes");
+  }
+  return bytes;
+}
+
+// The bytes that node 3 has taken in, each time that `status` was asked while it caught up.
+std::vector<uint64_t> WatchRecovery(const TestCluster& cluster) {
+  std::vector<uint64_t> taken;
+  Eventually(
+      [&] {
+        const Outcome status = cluster.Ctl({"status", "--json"});
+        const auto json = nlohmann::json::parse(status.out, nullptr, false);
+        if (!json.is_object()) return false;
+        for (const auto& entry : json.at("recovery")) {
+          if (entry.at("node") != 3 || entry.at("groups_installing") == 0) continue;
+          EXPECT_GT(entry.at("of_bytes"), 0u) << entry.dump();
+          taken.push_back(entry.at("bytes"));
+        }
+        return json.at("healthy").get<bool>();
+      },
+      milliseconds(120'000));
+  return taken;
+}
+
+TEST(SoakClusterRecovery, StatusShowsHowFarAReplicaIsAndItIsSentNoMoreThanTheRate) {
+  constexpr uint64_t kRate = 2 * kMiB;
+  constexpr uint64_t kChanged = 30 * kMiB;
+  constexpr uint64_t kAtOnce = 9 * kMiB;  // what may be sent ahead, and what may not wait
+  TestClusterOptions options;
+  options.extra = {"--recovery-rate", "2M"};
+  TestCluster cluster(options);
+  Volume volume = cluster.MakeVolume("data", 64 * kMiB, 1);
+  ASSERT_OK(volume.Write(0, Pattern(0, 1, kMiB)));
+  ASSERT_EQ(cluster.Ctl({"status", "--wait", "--timeout", "60s"}).code, 0);
+  cluster.Kill(3);
+  // Several times, so that what changed is less than the log.
+  for (uint64_t round = 1; round <= 4; ++round) {
+    for (uint64_t at = kMiB; at <= kChanged; at += kMiB) {
+      ASSERT_OK(volume.Write(at, Pattern(at, round, kMiB)));
+    }
+  }
+  const uint64_t before[] = {0, SentBy(cluster, 1), SentBy(cluster, 2)};
+  const auto began = std::chrono::steady_clock::now();
+  cluster.Start(3);
+  const std::vector<uint64_t> taken = WatchRecovery(cluster);
+  ASSERT_EQ(cluster.Ctl({"status", "--wait", "--timeout", "60s"}).code, 0);
+  ASSERT_GE(taken.size(), 2u) << "no recovery was to be seen";
+  EXPECT_TRUE(std::is_sorted(taken.begin(), taken.end())) << testing::PrintToString(taken);
+  EXPECT_LT(taken.front(), taken.back());
+  EXPECT_GE(Sent(cluster, "delta") + Sent(cluster, "image"), kChanged);
+  for (const uint32_t node : {1u, 2u}) {
+    const uint64_t sent = SentBy(cluster, node) - before[node];
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    EXPECT_LE(static_cast<double>(sent),
+              took.count() * static_cast<double>(kRate) + static_cast<double>(kAtOnce))
+        << "node " << node << " in " << took.count() << " s";
   }
 }
 
