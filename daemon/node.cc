@@ -39,6 +39,19 @@ uint64_t RandomNumber() {
   return number | 1;
 }
 
+// For whoever looks at the last line of the log of a node that ended because of its disk.
+Status WithAdvice(const Status& status, NodeId node, const std::string& dir) {
+  const bool disk = status.code() == Code::kPoisoned || status.code() == Code::kIoError ||
+                    status.code() == Code::kCorruption;
+  if (!disk) return status;
+  return {status.code(),
+          fmt::format("{}. What to do: look at the kernel's log (dmesg) and at the disk (smartctl "
+                      "-a). If it is sound, start node {} again on {}; if not, give it an empty "
+                      "directory on another disk, and say: hydractl node replace {} "
+                      "(docs/operations.md, 'A disk failed')",
+                      status.message(), node, dir, node)};
+}
+
 }  // namespace
 
 // --- Node ---------------------------------------------------------------------------------------
@@ -329,8 +342,8 @@ void Node::Impl::Tick() {
 // Something is broken for good: say so and be silent.
 void Node::Impl::EndWith(const Status& status) {
   if (!ended_.ok()) return;
-  ended_ = status;
-  HYDRA_LOG_ERROR("node {} stops serving: {}", options_.node, status.ToString());
+  ended_ = WithAdvice(status, options_.node, options_.dir);
+  HYDRA_LOG_ERROR("node {} stops serving: {}", options_.node, ended_.ToString());
   node_->io_->stop();
 }
 

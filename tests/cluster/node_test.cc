@@ -57,6 +57,10 @@ TEST(ClusterNode, ANodeWhoseDiskFailsEndsWithAnErrorAndTheOthersGoOn) {
   EXPECT_OK(volume.Write(0, Pattern(0, 2, 4 * kKiB)));
   EXPECT_EQ(cluster.process(2).Wait(milliseconds(10'000)), 1);
   EXPECT_THAT(cluster.LogText(2), HasSubstr("stops serving"));
+  // The last line says what to do.
+  const std::string said = cluster.LogText(2);
+  EXPECT_THAT(said.substr(said.rfind("ended: ")),
+              AllOf(HasSubstr("smartctl"), HasSubstr("hydractl node replace 2")));
   EXPECT_OK(volume.Write(0, Pattern(0, 3, 4 * kKiB)));
 }
 

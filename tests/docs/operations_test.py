@@ -304,6 +304,12 @@ def enlarge(place):
         place.healthy()
 
 
+def power_lost(place):
+    place.type("for n in 1 2 3; do scripts/cluster kill $n; done")
+    place.follow("scripts/cluster start")
+    place.healthy()
+
+
 def node_died(place):
     place.type("scripts/cluster kill 2")
     time.sleep(3)
@@ -353,6 +359,8 @@ def majority_lost(place):
     place.type("scripts/cluster wipe 2 && scripts/cluster wipe 3")  # "Two of three disks are gone"
     time.sleep(3)
     place.type("hydractl io read data --length 4K --timeout 3s > /dev/null", code=4)
+    # "of each replica that answers, by how many entries it is behind the best of them"
+    place.follow("hydractl group list", says=" 1:0")
     place.follow("hydractl --cluster")
     # "Within some seconds `hydractl status` says that everything is served; the others are *lost*."
     until(lambda: b"everything is served" in place.run("hydractl status")[1], "everything is served")
@@ -380,8 +388,8 @@ def five(place):
 
 
 BY_HAND = [("Forming a cluster", forming), ("Adding a node", adding), ("Removing a node", removing)]
-BY_SCRIPT = [("A disk is full", disk_full), ("A node died", node_died), ("A disk was lost", disk_lost),
-             ("Upgrading", upgrading), ("Rot", rot), ("A majority is lost for good", majority_lost),
+BY_SCRIPT = [("A disk is full", disk_full), ("A node died", node_died), ("All nodes lost power", power_lost),
+             ("A disk was lost", disk_lost), ("Upgrading", upgrading), ("Rot", rot), ("A majority is lost for good", majority_lost),
              ("Three replicas or five", five)]
 
 
@@ -389,7 +397,7 @@ def procedures(place, table):
     try:
         for place.title, procedure in table:
             print(f"\n== {place.title}", flush=True)
-            quiet = procedure in (forming, disk_full, majority_lost)  # nothing can be written for a while
+            quiet = procedure in (forming, disk_full, power_lost, majority_lost)  # nothing can be written for a while
             with contextlib.nullcontext() if quiet else place.known:
                 procedure(place)
             place.known.check()
