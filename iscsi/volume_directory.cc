@@ -208,8 +208,7 @@ void VolumeDirectory::Impl::TakeNodes(const std::vector<NodeInfo>& nodes) {
 std::vector<PortalGroup> VolumeDirectory::Impl::Groups() const {
   std::vector<PortalGroup> groups;
   for (const PortalAddress& portal : portals_) {
-    groups.push_back(
-        {portal.tag, portal.reachable, portal.tag == options_.portal_group && lost_});
+    groups.push_back({portal.tag, portal.reachable, portal.tag == options_.portal_group && lost_});
   }
   return groups;
 }

@@ -50,7 +50,7 @@ struct Nexus {
 struct PortalGroup {
   uint16_t tag = 1;
   bool reachable = true;  // as far as other portals can tell
-  bool waits = false;  // it is there, and does not reach the cluster itself
+  bool waits = false;     // it is there, and does not reach the cluster itself
   friend bool operator==(const PortalGroup&, const PortalGroup&) = default;
 };
 
