@@ -186,7 +186,7 @@ uint64_t EngineImpl::CheckpointBytes(uint64_t rows) {
 bool EngineImpl::CheckpointFits() {
   auto fits = [this] {
     auto free = options_.fs->FreeBytes(options_.dir);
-    return free.ok() && *free >= CheckpointBytes(map_->rows());
+    return free.ok() && *free >= CheckpointBytes(map_->rows() + map_->frozen_rows());
   };
   if (fits()) {
     if (ballast_released_) EnsureBallast();
@@ -214,6 +214,7 @@ bool EngineImpl::CheckpointFits() {
 std::unique_ptr<Job> EngineImpl::BeginCheckpoint(bool clean) {
   HYDRA_CHECK(!checkpoint_running_);
   if (put_off_checkpoint_ != nullptr) {
+    if (!CheckpointFits()) return nullptr;  // it may be that there was room a minute ago
     checkpoint_running_ = true;
     return std::move(put_off_checkpoint_);
   }

@@ -2,6 +2,7 @@
 //
 // Creating, opening and recovering a store.
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <leveldb/write_batch.h>
@@ -402,8 +403,7 @@ Status EngineImpl::ReplayRecord(const ScannedBatch& batch, size_t index) {
   }
   return Status::Unsupported(
       fmt::format("the stream has a record of type {}, which this build does not know: it was "
-                  "written by a newer "
-                  "Hydra; upgrade this node",
+                  "written by a newer Hydra; upgrade this node",
                   view.type));
 }
 
@@ -465,10 +465,10 @@ Status EngineImpl::ReplayStable(GroupId id, Instance stable) {
     const auto next = group->live.find(group->stable + 1);
     if (next == group->live.end() || next->second->faulty || next->second->doubtful) break;
     if (!next->second->understood) {
+      if (std::exchange(group->halted, true)) break;  // it was said
       HYDRA_LOG_ERROR(
           "group {}: instance {} holds an operation of a newer Hydra: upgrade this node", id,
           next->first);
-      group->halted = true;
       break;
     }
     group->waiting.push_back(next->second);

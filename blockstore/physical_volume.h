@@ -112,8 +112,8 @@ class PhysicalVolume {
 
   // --- Appending ------------------------------------------------------------------------------
   // Whether a record may be queued now: kBusy (a limit, or segments are being made or cleaned),
-  // kNoSpace (full of live data), kInvalidArgument (larger than a batch). `replaced_pages`: payload
-  // that nobody needs any more once the record is durable.
+  // kNoSpace (full of live data, or nobody knows of what), kInvalidArgument (larger than a batch).
+  // `replaced_pages`: payload that nobody needs any more once the record is durable.
   Status CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages,
                    uint32_t replaced_pages = 0) const;
   // As in Engine. The first asks the file system, the second only if there are few spares.
@@ -225,6 +225,7 @@ class PhysicalVolume {
   bool CanMakeSpare() const;
   void EarnFilling(uint64_t written_bytes);
   size_t IdleSpares() const;
+  bool HasRoomForIdleSpares() const;
 
   Options options_;
   uint32_t segment_pages_;

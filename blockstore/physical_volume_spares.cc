@@ -88,15 +88,17 @@ void PhysicalVolume::EarnFilling(uint64_t written_bytes) {
   fill_credit_ = std::min(fill_credit_ + written_bytes * kFillPercent / 100, most);
 }
 
-// How many more are made while nobody writes: a store that has grown far will grow further. Where
-// the file system has little room, its room is worth more.
+// How many more are made while nobody writes: a store that has grown far will grow further.
 size_t PhysicalVolume::IdleSpares() const {
   const uint64_t most = options_.idle_spare_bytes / options_.segment_bytes;
-  const size_t spares = std::min<uint64_t>(segments_.size() / 2, most);
-  if (spares == 0) return 0;
+  return std::min<uint64_t>(segments_.size() / 2, most);
+}
+
+// Where the file system has little room, its room is worth more than idle spares.
+bool PhysicalVolume::HasRoomForIdleSpares() const {
+  if (total_segments() >= max_segments()) return false;
   const auto free = options_.fs->FreeBytes(options_.dir);
-  return free.ok() && *free >= 8 * options_.idle_spare_bytes + options_.keep_free_bytes ? spares
-                                                                                        : 0;
+  return free.ok() && *free >= 8 * options_.idle_spare_bytes + options_.keep_free_bytes;
 }
 
 std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
@@ -107,7 +109,10 @@ std::unique_ptr<Job> PhysicalVolume::NextSpareJob() {
   // While a store is opened there is no clock yet, and nobody to wait.
   const bool idle = counters_.batches == 0 || (Idle() && now_ >= last_done_ + kIdleAfter);
   if (!idle && spares >= wanted) return nullptr;
-  if (!unfinished_ && spares >= wanted + IdleSpares()) return nullptr;
+  if (!unfinished_ && spares >= wanted &&
+      (spares >= wanted + IdleSpares() || !HasRoomForIdleSpares())) {
+    return nullptr;
+  }
   if (!needed && !idle && fill_credit_ < kPieceBytes) return nullptr;
   if (!unfinished_) {
     if (!CanMakeSpare()) return nullptr;

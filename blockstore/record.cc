@@ -139,8 +139,8 @@ Status CheckHead(const RecordView& view, RecordType type, const char* what) {
   if (view.type != static_cast<uint8_t>(type) || view.version == 0) return Malformed(what);
   if (view.version == kRecordVersion) return Status::Ok();
   return Status::Unsupported(
-      fmt::format("a {} record of version {} was written by a newer Hydra; upgrade this node", what,
-                  view.version));
+      fmt::format("a record ({}) of version {} was written by a newer Hydra; upgrade this node",
+                  what, view.version));
 }
 
 }  // namespace

@@ -126,8 +126,9 @@ class LocalConnection final : public Connection,
     open_ = false;
     inbox_.clear();
     const auto handlers = std::exchange(handlers_, nullptr);
-    if (handlers && handlers->closed)
+    if (handlers && handlers->closed) {
       handlers->closed(Status::Unavailable("the other side closed"));
+    }
   }
 
   boost::asio::io_context* const io_;

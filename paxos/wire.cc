@@ -80,12 +80,15 @@ Status CheckSize(std::string_view bytes, bool lists_in_body) {
     return Status::Corruption(fmt::format("a message of {} bytes", bytes.size()));
   }
   size_t elements = 0;
+  size_t bodies = 0;
   for (Fields fields(bytes); fields.Next();) {
     if (!lists_in_body) {
       if (fields.number == kList) ++elements;
       continue;
     }
     if (fields.number < kFirstBody) continue;
+    // There is one. Of others that it replaces, memory is kept until the message is decoded.
+    if (++bodies > 1) return Status::Corruption("a message with several bodies");
     for (Fields inner(fields.value); inner.Next();) {
       if (inner.number == kList) ++elements;
     }

@@ -10,7 +10,7 @@
 namespace hydra::iscsi {
 namespace {
 
-using States = std::map<uint16_t, int>;  // of portal groups
+using GroupStates = std::map<uint16_t, int>;  // of portal groups
 
 const Bytes kReadyCdb(6);
 const Bytes kReserveCdb = {0x16, 0, 0, 0, 0, 0};
@@ -54,8 +54,8 @@ class ScsiReady : public ScsiTest {
   }
 
   // States by the groups' numbers.
-  States PortalStates() {
-    States states;
+  GroupStates PortalStates() {
+    GroupStates states;
     const Bytes data = DataOf(Run(kPortGroupsCdb));
     for (size_t at = 4; at + 12 <= data.size(); at += 12) states[Get16(&data[at + 2])] = data[at];
     return states;
@@ -126,14 +126,14 @@ TEST_F(ScsiReady, APortalThatWaitsForTheClusterSaysThatOthersAreBetter) {
   constexpr int kOptimized = 0;
   constexpr int kNonOptimized = 1;
   constexpr int kUnavailable = 3;
-  EXPECT_EQ(PortalStates(), (States{{1, kOptimized}}));
+  EXPECT_EQ(PortalStates(), (GroupStates{{1, kOptimized}}));
   groups_ = {{1, true, false}, {2, false, false}, {3, true, false}};
-  EXPECT_EQ(PortalStates(), (States{{1, kOptimized}, {2, kUnavailable}, {3, kOptimized}}));
+  EXPECT_EQ(PortalStates(), (GroupStates{{1, kOptimized}, {2, kUnavailable}, {3, kOptimized}}));
   groups_ = {{1, true, true}, {2, false, false}, {3, true, false}};
-  EXPECT_EQ(PortalStates(), (States{{1, kNonOptimized}, {2, kUnavailable}, {3, kOptimized}}));
+  EXPECT_EQ(PortalStates(), (GroupStates{{1, kNonOptimized}, {2, kUnavailable}, {3, kOptimized}}));
   // Whoever is asked is there, whatever others say of it.
   groups_ = {{1, false, false}, {2, true, false}};
-  EXPECT_EQ(PortalStates(), (States{{1, kOptimized}, {2, kOptimized}}));
+  EXPECT_EQ(PortalStates(), (GroupStates{{1, kOptimized}, {2, kOptimized}}));
 }
 
 }  // namespace
