@@ -24,6 +24,7 @@ class ScsiLargeBlocks : public ScsiTest {
     unit_ = std::make_unique<LogicalUnit>(std::move(disk), std::move(options));
     unit_->Join(&first_);
     unit_->Join(&second_);
+    Settle({&first_, &second_});
   }
 
   static constexpr uint64_t kLargeBlocks = kBytes / kLarge;
@@ -44,7 +45,7 @@ TEST_F(ScsiLargeBlocks, CapacityAndLimitsAreToldInThem) {
     EXPECT_EQ(Get32(&limits[8]), LogicalUnit::kMaxTransferBytes / kLarge);
     EXPECT_EQ(Get32(&limits[12]), (1u << 20) / kLarge) << "optimal";
     EXPECT_EQ(Get32(&limits[28]), 0u) << "granularity of UNMAP";
-    EXPECT_EQ(Get32(&limits[44]), LogicalUnit::kAtomicBytes / kLarge);
+    EXPECT_EQ(Get32(&limits[44]), LogicalUnit::kMaxAtomicBlocks);
   }
   const Bytes mode = DataOf(Run({0x5a, 0x00, 0x3f, 0, 0, 0, 0, 1, 0, 0}));
   EXPECT_EQ(Get32(&mode[8]), kLargeBlocks);

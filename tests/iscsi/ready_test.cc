@@ -37,6 +37,7 @@ class ScsiReady : public ScsiTest {
     unit_ = std::make_unique<LogicalUnit>(std::move(disk), std::move(options));
     unit_->Join(&first_);
     unit_->Join(&second_);
+    Settle({&first_, &second_});
   }
 
   struct Begun {
