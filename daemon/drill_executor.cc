@@ -33,11 +33,13 @@ constexpr size_t kShownOutput = 600;
 // Faults end by themselves when a drill dies; it renews nothing, so longer than any holds them.
 constexpr int kFaultsLastMs = 300'000;
 
-// What an ssh executor does unless told otherwise.
+// What an ssh executor does unless told otherwise. (systemd counts starts, also those that are
+// asked for, and refuses the next after some: a drill that starts a node often begins the count
+// anew.)
 const std::map<std::string, std::string> kSshDefaults = {
     {"kill", "sudo systemctl kill --signal=KILL hydrad"},
-    {"start", "sudo systemctl start hydrad"},
-    {"restart", "sudo systemctl restart hydrad"},
+    {"start", "sudo systemctl reset-failed hydrad; sudo systemctl start hydrad"},
+    {"restart", "sudo systemctl reset-failed hydrad; sudo systemctl restart hydrad"},
     {"pause", "sudo systemctl kill --signal=STOP hydrad"},
     {"resume", "sudo systemctl kill --signal=CONT hydrad"}};
 

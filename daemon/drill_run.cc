@@ -241,18 +241,19 @@ Status Run::HoldStopped(uint32_t node, unsigned ms) {
       fmt::format("node {} answers although it was stopped: what was to stop it did not", node));
 }
 
-Result<std::map<uint32_t, uint64_t>> Run::Applied(uint32_t node) const {
+Result<std::map<uint32_t, uint64_t>> Run::Committed(uint32_t node) const {
   HYDRA_ASSIGN_OR_RETURN(const std::string page, StatusPage(node, http_.at(node), kPatienceToLook));
   const nlohmann::json json = nlohmann::json::parse(page);
-  std::map<uint32_t, uint64_t> applied;
+  std::map<uint32_t, uint64_t> committed;
   for (const nlohmann::json& group : json["groups"]) {
-    applied[group.value("group", 0u)] = group.value("applied", uint64_t{0});
+    committed[group.value("group", 0u)] = group.value("commit", uint64_t{0});
   }
-  return applied;
+  return committed;
 }
 
-// What it has applied moves on only if it hears of what others choose. One that does not answer may
-// be cut off from here as well, which says nothing against it.
+// What it knows to be chosen grows only by what it hears from others. (What it has applied waits
+// for its own disk as well.) One that does not answer may be cut off from here too, which says
+// nothing against it.
 Status Run::HoldCut(uint32_t node, unsigned ms) {
   const unsigned hold = options_.hold_ms > 0 ? options_.hold_ms : ms;
   if (hold < kCutSeen) {
@@ -260,9 +261,9 @@ Status Run::HoldCut(uint32_t node, unsigned ms) {
     return Status::Ok();
   }
   Wait(kCutSettles);
-  const auto before = Applied(node);
+  const auto before = Committed(node);
   Wait(hold - kCutSettles);
-  const auto after = Applied(node);
+  const auto after = Committed(node);
   if (interrupted() || replicas_ < 2 || !before.ok() || !after.ok()) return Status::Ok();
   for (const uint32_t group : groups_) {
     const auto first = before->find(group);

@@ -129,8 +129,8 @@ class Run {
   Status HoldStopped(uint32_t node, unsigned ms);
   // The same of a node that is cut off from its peers: not OK if it goes on with what they do.
   Status HoldCut(uint32_t node, unsigned ms);
-  // What the node has applied of each group, asked for now.
-  Result<std::map<uint32_t, uint64_t>> Applied(uint32_t node) const;
+  // Up to where the node knows each group's log to be chosen, asked for now.
+  Result<std::map<uint32_t, uint64_t>> Committed(uint32_t node) const;
   // After Recover: not OK unless these were started after the fault began.
   Status CheckRestarted(const std::vector<uint32_t>& nodes) const;
   void Restored();

@@ -87,14 +87,14 @@ class LinkProof {
       : run_(run), leader_(leader), follower_(follower) {}
 
   void Begin() {
-    follower_before_ = AppliedBy(follower_);
-    leader_before_ = AppliedBy(leader_);
+    follower_before_ = CommittedBy(follower_);
+    leader_before_ = CommittedBy(leader_);
     led_ = run_.LedBy(leader_);
   }
 
   void End() {
-    const Applied leader = AppliedBy(leader_);
-    const Applied follower = AppliedBy(follower_);
+    const Committed leader = CommittedBy(leader_);
+    const Committed follower = CommittedBy(follower_);
     const std::set<uint32_t> led = run_.LedBy(leader_);
     for (const auto& [group, before] : leader_before_) {
       if (!led_.contains(group) || !led.contains(group) || !leader.contains(group)) continue;
@@ -112,19 +112,19 @@ class LinkProof {
   }
 
  private:
-  using Applied = std::map<uint32_t, uint64_t>;
+  using Committed = std::map<uint32_t, uint64_t>;
   static constexpr uint64_t kWentOn = 5;  // entries
 
   // Nothing, if it does not say.
-  Applied AppliedBy(uint32_t node) const {
-    auto applied = run_.Applied(node);
-    return applied.ok() ? std::move(*applied) : Applied();
+  Committed CommittedBy(uint32_t node) const {
+    auto committed = run_.Committed(node);
+    return committed.ok() ? std::move(*committed) : Committed();
   }
 
   Run& run_;
   const uint32_t leader_;
   const uint32_t follower_;
-  Applied leader_before_, follower_before_;
+  Committed leader_before_, follower_before_;
   std::set<uint32_t> led_;
   bool gone_ = false;
   bool there_ = false;

@@ -3,6 +3,8 @@
 // Claims about hydractl: what it prints, what it exits with.
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -136,7 +138,17 @@ TEST_F(Hydractl3, StatusNodesAndGroupsShowTheCluster) {
   const Outcome status = Ctl({"status", "--wait"});
   EXPECT_EQ(status.code, 0) << status.err;
   EXPECT_THAT(status.out, AllOf(HasSubstr("cluster: healthy"), HasSubstr("3 of 3 up")));
-  const Json json = Json::parse(Ctl({"status", "--json"}).out);
+  // (The level rises a moment after all have said what they can.)
+  Json json;
+  for (int i = 0; i < 100; ++i) {
+    json = Json::parse(Ctl({"status", "--json"}).out);
+    const Json& nodes = json.at("nodes");
+    if (std::all_of(nodes.begin(), nodes.end(), [](const Json& node) {
+          return node.at("cluster_feature_level") == node.at("feature_level");
+        })) {
+      break;
+    }
+  }
   EXPECT_EQ(json.at("nodes").size(), 3u);
   for (const Json& node : json.at("nodes")) {
     EXPECT_GT(node.at("free_bytes"), 0u);

@@ -155,9 +155,14 @@ def check_idle_executor(cluster):
         expect(cluster.drill(name, *SHORT, "--executor", "command", *idle), 1, "FAILED", says)
     idle = [word for name in ("partition", "slow-link", "heal") for word in (f"--{name}-command", "true")]
     for name, says in (("partition-master", "although it was cut off"),
-                       ("partition-minority", "although it was cut off"),
-                       ("flapping-link", "all the while")):
+                       ("partition-minority", "although it was cut off")):
         expect(cluster.drill(name, *short("2500ms"), "--executor", "command", *idle), 1, "FAILED", says)
+    # Half a second of writes shows that the link was there, if the machine lets them go on for so long.
+    for _ in range(ATTEMPTS):
+        done = cluster.drill("flapping-link", *short("2500ms"), "--executor", "command", *idle)
+        if done.returncode != 0:
+            break
+    expect(done, 1, "FAILED", "all the while")
 
 
 def check_options(cluster):
@@ -328,9 +333,10 @@ def check_upgrade(root, build):
         assert refused.returncode != 0 and "every node" in refused.stderr, refused
         assert levels(cluster) == {(1, 1)}, levels(cluster)
         faults = check_drill(cluster, "rolling-upgrade")
-        assert levels(cluster) == {(2, 2)}, levels(cluster)
+        (can, acts), = levels(cluster)
+        assert can == acts > 1, (can, acts)
         assert len(faults) == 3, faults
-        assert ["rises to 2" in fault["what"] for fault in faults] == [False, False, True], faults
+        assert [f"rises to {can}" in fault["what"] for fault in faults] == [False, False, True], faults
         expect(cluster.ctl("target", "disable", "v"), 0)
         # There is no way back, and no way further.
         expect(cluster.drill("rolling-upgrade", *SHORT), 1, "FAILED", "install a newer build first")

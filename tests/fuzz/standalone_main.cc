@@ -96,10 +96,9 @@ void LeaveAndDie(int signal) {
 }
 
 void WatchForCrashes() {
+  std::signal(SIGABRT, LeaveAndDie);  // of assertions, which sanitizers do not see
   if (__sanitizer_set_death_callback != nullptr) return __sanitizer_set_death_callback(Leave);
-  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE}) {
-    std::signal(signal, LeaveAndDie);
-  }
+  for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE}) std::signal(signal, LeaveAndDie);
 }
 
 // --- Mutation -----------------------------------------------------------------------------------
