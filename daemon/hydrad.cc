@@ -61,6 +61,16 @@ bool IsWildcard(const std::string& address) {
          HostOf(address).find_first_not_of("0.:[]*") == std::string::npos;
 }
 
+// As initiators read it: an IPv6 address is in brackets.
+bool IsHostAndPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) return false;
+  const std::string host = address.substr(0, colon);
+  const bool bracketed = host.front() == '[' && host.back() == ']';
+  return address.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
+         (bracketed || host.find_first_of("[]:") == std::string::npos);
+}
+
 Status CheckAddresses(const Arguments& a) {
   for (const std::string& address : {a.listen, a.http, a.iscsi}) {
     if (!IsLoopback(address) && !a.insecure) {
@@ -79,8 +89,7 @@ Status CheckAddresses(const Arguments& a) {
                     a.iscsi));
   }
   if (a.iscsi_advertise.empty()) return Status::Ok();
-  if (a.iscsi.empty() || a.iscsi_advertise.find(':') == std::string::npos ||
-      IsWildcard(a.iscsi_advertise)) {
+  if (a.iscsi.empty() || !IsHostAndPort(a.iscsi_advertise) || IsWildcard(a.iscsi_advertise)) {
     return Status::InvalidArgument(
         fmt::format("--iscsi-advertise {}: use HOST:PORT, by which initiators reach what --iscsi "
                     "listens on",
@@ -191,6 +200,7 @@ Result<std::unique_ptr<IscsiPortal>> StartIscsi(const Arguments& arguments,
   if (options.iscsi_listen.empty()) return portal;
   IscsiPortal::Options iscsi;
   iscsi.listen = options.iscsi_listen;
+  iscsi.advertise = options.iscsi_advertise;
   iscsi.node = options.node;
   iscsi.cluster = node.cluster();
   iscsi.nodes = {options.listen};

@@ -145,6 +145,7 @@ class IscsiPortal::Impl {
   static iscsi::PortalOptions PortalOptionsOf(const Options& options) {
     iscsi::PortalOptions portal;
     portal.listen = options.listen;
+    portal.advertise = options.advertise;
     portal.group = static_cast<uint16_t>(options.node);
     portal.metrics = options.metrics;
     return portal;

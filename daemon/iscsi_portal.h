@@ -29,7 +29,8 @@ class IscsiPortal {
  public:
   struct Options {
     std::string listen;
-    NodeId node = 0;  // the target portal group
+    std::string advertise;  // empty: what it listens on
+    NodeId node = 0;        // the target portal group
     Uuid cluster;
     std::vector<std::string> nodes;  // where to find the cluster; the first is this node
     // A connection to this node without a socket, for the thread that runs the context.

@@ -109,6 +109,12 @@ bool Shard::TakeRead(uint64_t ticket, const Result<ReadResult>& result, DamagedR
     const RepairWork::Key key{block.lba, block.version};
     const auto found = repair_->blocks.find(key);
     if (found == repair_->blocks.end()) return false;  // nobody to ask
+    // Everybody was asked, as often as for any read. The next time may be far away, and whoever
+    // looks for the one bad block of many reads here again and again.
+    if (found->second.state == RepairWork::Block::State::kWaiting &&
+        found->second.rounds >= RepairWork::kRoundsOfReads) {
+      return false;
+    }
     held.missing.insert(key);
   }
   // What was fetched for another read is here already.

@@ -418,17 +418,19 @@ asio::awaitable<bool> TcpConnection::Enter() {
 }
 
 // Every target with every portal of the cluster; this one by the address that the initiator found
-// it at.
+// it at, unless it was told which one to use.
 std::string TcpConnection::ListTargets(const std::string& target) {
   std::vector<PortalAddress> portals = owner_->directory()->Portals();
   const uint16_t here = owner_->options().group;
+  const std::string& advertised = owner_->options().advertise;
+  const std::string& own = advertised.empty() ? local_ : advertised;
   bool listed = false;
   for (PortalAddress& portal : portals) {
     if (portal.tag != here) continue;
-    portal.address = local_;
+    portal.address = own;
     listed = true;
   }
-  if (!listed) portals.insert(portals.begin(), {local_, here, true});
+  if (!listed) portals.insert(portals.begin(), {own, here, true});
   const std::string& initiator = session_->parameters().initiator;
   std::string text;
   for (const std::string& name : owner_->directory()->Names()) {

@@ -24,6 +24,8 @@ namespace hydra::iscsi {
 
 struct PortalOptions {
   std::string listen = "127.0.0.1:3260";
+  // What initiators are told of it; empty: the address that they found it at.
+  std::string advertise = "";
   uint16_t group = 1;                // target portal group tag
   size_t memory_bytes = 128u << 20;  // data of commands under way
   size_t max_connections = 256;

@@ -112,8 +112,14 @@ Task<Response> FindCorruption(Command& command, BlockRange range, std::span<uint
     if (!read.ok() && read.code() != Code::kCorruption) co_return DiskFailure(read, begin / block);
     (read.ok() ? begin : end) = middle;
   }
-  *good = begin - first;
-  co_return DiskFailure(hydra::Status::Corruption("of this block"), begin / block);
+  // It may have been mended or written meanwhile: then nothing is lost, and the command is
+  // repeated.
+  const hydra::Status last = co_await ReadDisk(
+      command, begin,
+      data.subspan(static_cast<size_t>(begin - first), static_cast<size_t>(end - begin)));
+  if (last.ok()) co_return DiskFailure(hydra::Status::Busy("it was mended"), begin / block);
+  if (last.code() == Code::kCorruption) *good = begin - first;
+  co_return DiskFailure(last, begin / block);
 }
 
 Task<std::optional<Response>> CompareRange(Command& command, BlockRange range,

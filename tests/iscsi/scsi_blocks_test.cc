@@ -362,6 +362,16 @@ TEST_F(RottenBlock, AReadNamesItAndBringsWhatIsBeforeIt) {
   EXPECT_TRUE(Run(Cdb16(0x88, 0, 8192)).good());
 }
 
+// By a peer's copy, or a write: then no block is called lost that can be read.
+TEST_F(RottenBlock, OneThatWasMendedMeanwhileIsNotLost) {
+  ASSERT_TRUE(Run(Cdb10(0x2a, 0, 64), Fill(64, 7)).good());
+  for (unsigned reads = 1; reads <= 4; ++reads) {
+    disk_->RotForReads(reads);
+    EXPECT_EQ(Run(Cdb10(0x28, 0, 64)).status, ScsiStatus::kTaskSetFull) << reads;
+    EXPECT_TRUE(Run(Cdb10(0x28, 0, 64)).good()) << "the initiator tries again";
+  }
+}
+
 TEST_F(RottenBlock, OthersNameItAsWell) {
   disk_->Rot(8000 * 512);
   EXPECT_TRUE(Lost(Run(Cdb10(0x2f, 0, 16384)), 8000)) << "VERIFY, in the fourth step";

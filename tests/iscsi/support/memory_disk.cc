@@ -128,7 +128,8 @@ std::shared_ptr<DiskIo> MemoryDisk::Arrive(uint64_t epoch) {
 void MemoryDisk::Read(uint64_t offset, std::span<uint8_t> data, Done done) {
   Run([this, offset, data, done = std::move(done)] {
     reads_.push_back(data.size());
-    if (failure_.ok() && Rotten(offset, data.size())) {
+    const bool once = rotten_reads_ > 0 && rotten_reads_-- > 0;
+    if (failure_.ok() && (once || Rotten(offset, data.size()))) {
       std::memset(data.data(), 0xbd, data.size());
       return done(Status::Corruption("rot"));
     }

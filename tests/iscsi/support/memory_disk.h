@@ -63,6 +63,8 @@ class MemoryDisk : public Disk {
   void FailWith(Status status) { failure_ = std::move(status); }  // everything, until it is OK
   // What the physical block holds is lost until it is written whole.
   void Rot(uint64_t offset) { rotten_.insert(offset / block_bytes_); }
+  // So many reads fail as if something in them were rotten; then all is well.
+  void RotForReads(unsigned reads) { rotten_reads_ = reads; }
   // So many changes by commands that have arrived already fail with kStale.
   void Overtake(unsigned changes) { overtaken_ = changes; }
   const std::vector<uint64_t>& reads() const { return reads_; }  // bytes of each
@@ -97,6 +99,7 @@ class MemoryDisk : public Disk {
   std::function<void()> changed_;
   Status failure_;
   std::set<uint64_t> rotten_;  // physical blocks
+  unsigned rotten_reads_ = 0;
   std::vector<uint64_t> reads_;
   bool holding_ = false;
   std::deque<std::function<void()>> held_;
