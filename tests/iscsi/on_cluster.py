@@ -191,7 +191,8 @@ def guest(root, file_system, paths):
                 held = cluster.data_bytes()
                 kernel.tell("trim")
             elif quiet_until is None:
-                quiet_until = time.monotonic() if kernel.said("logged in") else None
+                # From here on it stays logged in, so that whoever dies is missed.
+                quiet_until = time.monotonic() if kernel.said("the same bytes on the raw disk") else None
             elif time.monotonic() > quiet_until:
                 disturb(cluster, *DISTURBANCES[paths][disturbed % len(DISTURBANCES[paths])])
                 disturbed += 1
