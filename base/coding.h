@@ -60,7 +60,7 @@ inline uint8_t* EncodeVarint64(uint8_t* to, uint64_t v) {
   return to;
 }
 
-inline size_t VarintLength(uint64_t v) {
+constexpr size_t VarintLength(uint64_t v) {
   return 1 + (static_cast<size_t>(std::bit_width(v | 1)) - 1) / 7;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "paxos/paxos.pb.h"
+#include "paxos/write_wire.h"
 
 namespace hydra::paxos {
 namespace {
@@ -505,6 +506,17 @@ class Scratch {
 }  // namespace
 
 void EncodeMessage(const Message& message, std::string* bytes, std::vector<Body>* bodies) {
+  if (!EncodeWriteMessage(message, bytes, bodies)) EncodeByProtobuf(message, bytes, bodies);
+}
+
+Result<Message> DecodeMessage(std::string_view bytes, std::span<const Body> bodies) {
+  if (bytes.size() <= kMaxWireBytes) {
+    if (auto message = DecodeWriteMessage(bytes, bodies)) return std::move(*message);
+  }
+  return DecodeByProtobuf(bytes, bodies);
+}
+
+void EncodeByProtobuf(const Message& message, std::string* bytes, std::vector<Body>* bodies) {
   Scratch scratch;
   wire::Message& out = *scratch.Make<wire::Message>();
   Encoder encoder{bodies};
@@ -517,7 +529,7 @@ void EncodeMessage(const Message& message, std::string* bytes, std::vector<Body>
   HYDRA_CHECK(out.AppendToString(bytes));
 }
 
-Result<Message> DecodeMessage(std::string_view bytes, std::span<const Body> bodies) {
+Result<Message> DecodeByProtobuf(std::string_view bytes, std::span<const Body> bodies) {
   if (Status status = CheckSize(bytes, true); !status.ok()) return status;
   Scratch scratch;
   wire::Message& in = *scratch.Make<wire::Message>();

@@ -29,6 +29,10 @@ void EncodeMessage(const Message& message, std::string* bytes, std::vector<Body>
 // Step: lists are ordered, configurations are whole, every kind is known.
 Result<Message> DecodeMessage(std::string_view bytes, std::span<const Body> bodies);
 
+// The same, without the short cut for the messages of a write (write_wire.h).
+void EncodeByProtobuf(const Message& message, std::string* bytes, std::vector<Body>* bodies);
+Result<Message> DecodeByProtobuf(std::string_view bytes, std::span<const Body> bodies);
+
 void EncodeHeartbeat(const Heartbeat& heartbeat, std::string* bytes);
 Result<Heartbeat> DecodeHeartbeat(std::string_view bytes);
 

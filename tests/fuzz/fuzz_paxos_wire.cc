@@ -14,6 +14,7 @@
 #include "paxos/lease_table.h"
 #include "paxos/message.h"
 #include "paxos/wire.h"
+#include "paxos/write_wire.h"
 
 namespace {
 
@@ -38,15 +39,26 @@ void FuzzHeartbeat(std::string_view bytes) {
   for (int i = 0; i < 2; ++i) table.Step(*decoded, 2 * kSecond, &out, &notices);
 }
 
+std::string Bytes(const Message& message) {
+  std::string bytes;
+  std::vector<Body> bodies;
+  EncodeByProtobuf(message, &bytes, &bodies);
+  return bytes;
+}
+
 void FuzzMessage(std::string_view bytes, size_t count) {
   const std::vector<Body> bodies(count, std::make_shared<const int>(1));
   const Result<Message> decoded = DecodeMessage(bytes, bodies);
+  if (const auto read = DecodeWriteMessage(bytes, bodies)) {  // means the same to protobuf
+    const Result<Message> by_protobuf = DecodeByProtobuf(bytes, bodies);
+    HYDRA_CHECK(by_protobuf.ok() && Bytes(*by_protobuf) == Bytes(*read));
+  }
   if (!decoded.ok()) return;
   HYDRA_CHECK(!Describe(*decoded).empty());
   std::string again;
   std::vector<Body> bodies_again;
   EncodeMessage(*decoded, &again, &bodies_again);
-  HYDRA_CHECK(bodies_again == bodies);
+  HYDRA_CHECK(bodies_again == bodies && again == Bytes(*decoded));
   const Result<Message> twice = DecodeMessage(again, bodies_again);
   HYDRA_CHECK(twice.ok() && Describe(*twice) == Describe(*decoded));
 }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "paxos/write_wire.h"
 #include "tests/paxos/cranked.h"
 #include "tests/support/gtest_status.h"
 
@@ -143,6 +144,89 @@ TEST(Wire, AnyFlippedByteIsRefusedOrUnderstood) {
       static_cast<void>(DecodeMessage(std::string_view(bytes).substr(0, at), bodies).ok());
     }
   }
+}
+
+// --- The messages of a write, which protobuf does not see ---------------------------------------
+
+uint64_t AnyNumber(Rng* rng) {
+  return rng->Next() >> rng->Below(65) % 64 & (rng->Percent(20) ? 0 : ~0ull);
+}
+
+Message AnyWriteMessage(Rng* rng) {
+  Message message;
+  message.group = static_cast<GroupId>(AnyNumber(rng));
+  message.from = {static_cast<NodeId>(1 + rng->Below(5)), static_cast<uint32_t>(AnyNumber(rng))};
+  message.to = {static_cast<NodeId>(1 + rng->Below(5)), static_cast<uint32_t>(AnyNumber(rng))};
+  message.boot = AnyNumber(rng);
+  const Ballot ballot{AnyNumber(rng), static_cast<NodeId>(AnyNumber(rng))};
+  Instance next = 0;
+  const auto advance = [&] { return next += 1 + rng->Below(rng->Percent(90) ? 2 : 1 << 20); };
+  if (rng->Percent(50)) {
+    Accepted accepted{ballot, {}, AnyNumber(rng)};
+    for (uint64_t i = rng->Below(4); i > 0; --i) {
+      const Instance from = advance();
+      accepted.ranges.push_back({from, advance()});
+    }
+    message.body = std::move(accepted);
+    return message;
+  }
+  auto entries = std::make_shared<std::vector<AcceptEntry>>();
+  for (uint64_t i = rng->Below(4); i > 0; --i) {
+    const Instance instance = advance();
+    EntryMeta meta{EntryKind::kCommand, static_cast<uint32_t>(AnyNumber(rng)), AnyNumber(rng),
+                   nullptr};
+    Body body = Text("body");
+    if (rng->Percent(10)) {
+      meta = ConfigAt(instance);
+    } else if (rng->Percent(10)) {
+      meta = rng->Percent(50) ? FenceEntry(ballot, AnyNumber(rng)) : EntryMeta{};
+      body = nullptr;
+    }
+    entries->push_back({instance, meta, body});
+  }
+  message.body = Accept{ballot, AnyNumber(rng), std::move(entries)};
+  return message;
+}
+
+TEST(Wire, MessagesOfAWriteAreTheBytesThatProtobufMakesOfThem) {
+  Rng rng(2);
+  for (int i = 0; i < 20'000; ++i) {
+    const Message message = AnyWriteMessage(&rng);
+    std::string bytes;
+    std::string by_protobuf;
+    std::vector<Body> bodies;
+    std::vector<Body> bodies_by_protobuf;
+    EncodeMessage(message, &bytes, &bodies);
+    EncodeByProtobuf(message, &by_protobuf, &bodies_by_protobuf);
+    ASSERT_EQ(bytes, by_protobuf) << Describe(message);
+    ASSERT_EQ(bodies, bodies_by_protobuf);
+    const Result<Message> decoded = DecodeMessage(bytes, bodies);
+    ASSERT_OK(decoded.status());
+    ASSERT_EQ(Dump(*decoded), Dump(message));
+  }
+}
+
+TEST(Wire, WhatIsReadWithoutProtobufMeansTheSameToIt) {
+  Rng rng(3);
+  int understood = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage(AnyWriteMessage(&rng), &bytes, &bodies);
+    for (uint64_t flips = rng.Below(3); flips > 0; --flips) {
+      bytes[rng.Below(bytes.size())] = static_cast<char>(rng.Below(256));
+    }
+    if (rng.Percent(10)) bytes.resize(rng.Below(bytes.size()));
+    if (rng.Percent(10)) bodies.push_back(Text("more"));
+    if (rng.Percent(10) && !bodies.empty()) bodies.back() = nullptr;
+    const std::optional<Message> read = DecodeWriteMessage(bytes, bodies);
+    if (!read) continue;
+    ++understood;
+    const Result<Message> by_protobuf = DecodeByProtobuf(bytes, bodies);
+    ASSERT_OK(by_protobuf.status());
+    ASSERT_EQ(Dump(*read), Dump(*by_protobuf));
+  }
+  EXPECT_GT(understood, 5'000);
 }
 
 TEST(Wire, ListsOutOfOrderAndImpossibleEntriesAreRefused) {
