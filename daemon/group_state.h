@@ -17,6 +17,8 @@ namespace hydra {
 struct EntryBody {
   Entry entry;
   Payload payload;
+  // The entry as peers are sent it. Made for the first of them, on the thread that sends.
+  mutable std::string encoded = {};
 };
 
 // The entry for what the consensus core calls a no-op, and what the core knows of any entry.

@@ -42,7 +42,8 @@ bool GetString(Decoder* in, size_t limit, std::string* out) {
 // --- Entries: the record that the engine would write. -------------------------------------------
 
 void EncodeEntry(const EntryBody& body, PeerFrame* frame) {
-  PutString(&frame->header, EncodeAccept(0, 0, {}, 0, body.entry));
+  if (body.encoded.empty()) body.encoded = EncodeAccept(0, 0, {}, 0, body.entry);
+  PutString(&frame->header, body.encoded);
   for (const BufferSlice& slice : body.payload) {
     frame->payload.push_back(slice);
     frame->payload_bytes += static_cast<uint32_t>(slice.length);
@@ -205,9 +206,11 @@ PeerFrame EncodePeerMessage(const PeerMessage& message) {
   }
   const auto& inner = std::get<paxos::Message>(message);
   const bool install = std::holds_alternative<paxos::InstallChunk>(inner.body);
+  constexpr size_t kUsualHeader = 512;  // an accept of a few blocks
   std::string bytes;
   std::vector<paxos::Body> bodies;
   paxos::EncodeMessage(inner, &bytes, &bodies);
+  frame.header.reserve(kUsualHeader);
   PutString(&frame.header, bytes);
   PutVarint64(&frame.header, bodies.size());
   PutU8(&frame.header, static_cast<uint8_t>(install ? BodyKind::kPiece : BodyKind::kEntry));
