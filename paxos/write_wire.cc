@@ -95,7 +95,8 @@ size_t EntrySize(const AcceptEntry& entry) {
   const EntryMeta& meta = entry.meta;
   size_t size = NumberSize(field::kInstance, entry.instance) +
                 NumberSize(field::kKind, static_cast<uint8_t>(meta.kind)) +
-                NumberSize(field::kPayloadBytes, meta.bytes) + EightSize(field::kDigest, meta.digest) +
+                NumberSize(field::kPayloadBytes, meta.bytes) +
+                EightSize(field::kDigest, meta.digest) +
                 NumberSize(field::kHasBody, entry.body != nullptr ? 1 : 0) +
                 NumberSize(field::kFenceConfig, meta.fence_config);
   if (meta.fence != Ballot{}) {
@@ -331,7 +332,8 @@ std::optional<Message> DecodeWriteMessage(std::string_view bytes, std::span<cons
   Reader in(bytes);
   Message message;
   message.group = in.Get32(field::kGroup);
-  if (!GetMember(&in, field::kFrom, &message.from) || !GetMember(&in, field::kTo, &message.to)) return {};
+  if (!GetMember(&in, field::kFrom, &message.from) || !GetMember(&in, field::kTo, &message.to))
+    return {};
   message.boot = in.GetEight(field::kBoot);
   Reader body({});
   if (in.Enter(field::kAccepted, &body)) {
