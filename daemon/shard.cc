@@ -3,6 +3,8 @@
 // The frame of a shard: start, records on their way to disk, applying.
 #include "daemon/shard.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +27,16 @@ constexpr Nanos kIdleLook = 100 * kMillisecond;
 uint64_t PayloadOf(const paxos::Body& body) {
   if (body == nullptr) return 0;
   return uint64_t{static_cast<const EntryBody*>(body.get())->entry.PayloadPages()} * kPageSize;
+}
+
+template <typename T>
+void MoveAll(std::vector<T>* from, std::vector<T>* to) {
+  if (to->empty()) {
+    to->swap(*from);
+  } else {
+    std::move(from->begin(), from->end(), std::back_inserter(*to));
+    from->clear();
+  }
 }
 
 Status NotUnderstood(Instance instance) {
@@ -477,11 +489,18 @@ bool Shard::TakesIn(Instance instance, const paxos::Body& body) {
 }
 
 void Shard::LeaveOutWhatDoesNotFit(paxos::Accept* accept) {
-  auto kept = std::make_shared<std::vector<paxos::AcceptEntry>>();
-  for (const paxos::AcceptEntry& entry : *accept->entries) {
-    if (TakesIn(entry.instance, entry.body)) kept->push_back(entry);
+  const std::vector<paxos::AcceptEntry>& all = *accept->entries;
+  std::shared_ptr<std::vector<paxos::AcceptEntry>> kept;  // null: all so far
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!TakesIn(all[i].instance, all[i].body)) {
+      if (!kept) {
+        kept = std::make_shared<std::vector<paxos::AcceptEntry>>(all.begin(), all.begin() + i);
+      }
+    } else if (kept) {
+      kept->push_back(all[i]);
+    }
   }
-  if (kept->size() < accept->entries->size()) accept->entries = std::move(kept);
+  if (kept) accept->entries = std::move(kept);
 }
 
 void Shard::LeaveOutWhatDoesNotFit(paxos::CatchUpReply* reply) {
@@ -567,7 +586,7 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
       NoteChosen(chosen.instance, now);
       apply_queue_.push_back(std::move(chosen));
     }
-    for (paxos::Message& message : core_.messages) out_.messages.push_back(std::move(message));
+    MoveAll(&core_.messages, &out_.messages);
     for (paxos::ServeCatchUp& serve : core_.catch_ups) {
       recovery_->catch_ups[serve.to.node] = {std::move(serve), now_};
     }
@@ -601,14 +620,10 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
     out_.messages.clear();
     out_.blocks.clear();
   }
-  for (paxos::Message& message : out_.messages) out->messages.push_back(std::move(message));
-  for (BlockMessage& message : out_.blocks) out->blocks.push_back(std::move(message));
-  for (ShardReply& reply : out_.replies) out->replies.push_back(std::move(reply));
-  for (ShardRead& read : out_.reads) out->reads.push_back(std::move(read));
-  out_.messages.clear();
-  out_.blocks.clear();
-  out_.replies.clear();
-  out_.reads.clear();
+  MoveAll(&out_.messages, &out->messages);
+  MoveAll(&out_.blocks, &out->blocks);
+  MoveAll(&out_.replies, &out->replies);
+  MoveAll(&out_.reads, &out->reads);
   if (HasWork()) Touch();
 }
 

@@ -15,6 +15,8 @@
 #include <variant>
 #include <vector>
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include "base/clock.h"
 #include "blockstore/engine.h"
 #include "daemon/block_message.h"
@@ -126,7 +128,7 @@ class TokenTable {
   void Cancel(uint64_t token) { owners_.erase(token); }
   // A replica is gone, and a later one of the same group must not take its records for its own.
   void CancelAll(GroupId group) {
-    std::erase_if(owners_, [group](const auto& owner) { return owner.second.group == group; });
+    erase_if(owners_, [group](const auto& owner) { return owner.second.group == group; });
   }
   std::optional<Owner> Take(uint64_t token) {
     const auto found = owners_.find(token);
@@ -142,7 +144,7 @@ class TokenTable {
  private:
   uint64_t last_ = 0;
   uint64_t waiting_bytes_ = 0;
-  std::map<uint64_t, Owner> owners_;
+  boost::unordered_flat_map<uint64_t, Owner> owners_;
 };
 
 // The shards of a node that have something to do, and whether one has failed: a node has many

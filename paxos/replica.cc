@@ -27,6 +27,20 @@ void Output::Clear() {
   removed = false;
 }
 
+void Output::Swap(Output* other) {
+  messages.swap(other->messages);
+  appends.swap(other->appends);
+  chosen.swap(other->chosen);
+  reads.swap(other->reads);
+  catch_ups.swap(other->catch_ups);
+  bodies.swap(other->bodies);
+  installs.swap(other->installs);
+  piece.swap(other->piece);
+  std::swap(install_begun, other->install_begun);
+  std::swap(mastership_changed, other->mastership_changed);
+  std::swap(removed, other->removed);
+}
+
 bool Output::empty() const {
   return messages.empty() && appends.empty() && chosen.empty() && reads.empty() &&
          catch_ups.empty() && bodies.empty() && installs.empty() && !piece && !install_begun &&
@@ -191,7 +205,7 @@ void Replica::TakeOutput(Output* output) {
   if (mode_ == Mode::kMaster) FlushProposals();
   FlushAccepted();
   output->Clear();
-  std::swap(*output, out_);
+  if (!out_.empty()) output->Swap(&out_);  // every other time there is nothing
 }
 
 // --- Members ------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ struct Output {
   bool removed = false;  // a chosen configuration is without this replica
 
   void Clear();
+  void Swap(Output* other);
   bool empty() const;
 };
 
