@@ -51,7 +51,14 @@ class PhysicalVolume::VolumeBatch final : public Batch {
   uint64_t bytes() const override { return uint64_t{header_.pages()} * kPageSize; }
   bool opens_segment() const override { return !open_from.empty(); }
 
-  std::span<uint8_t> HeaderPages(uint32_t pages) { return pages_.span().first(pages * kPageSize); }
+  // Header pages that end in zeroes behind the first `bytes`. Their first page nearly always does
+  // already, but for what the batch before had there.
+  std::span<uint8_t> HeaderPages(uint32_t pages, size_t bytes) {
+    const size_t zero_from = pages == 1 ? used_ : pages * kPageSize;
+    if (bytes < zero_from) std::memset(pages_.data() + bytes, 0, zero_from - bytes);
+    used_ = std::min(bytes, kPageSize);
+    return pages_.span().first(pages * kPageSize);
+  }
 
   BatchHeader header_;
   std::shared_ptr<SegmentFile> file;
@@ -88,7 +95,8 @@ class PhysicalVolume::VolumeBatch final : public Batch {
 
   FileSystem* fs_;
   std::string dir_;
-  Buffer pages_;  // header, then copied payload
+  Buffer pages_;     // header, then copied payload
+  size_t used_ = 0;  // of the first page; all zeroes behind
   std::vector<IoSlice> slices_;
 };
 
@@ -427,12 +435,12 @@ void PhysicalVolume::StartBatch(uint32_t lane, bool seal, std::vector<QueuedReco
   header.record_count = static_cast<uint32_t>(records.size());
   HYDRA_CHECK(header.page + header.pages() <= segment_pages_);
 
-  const auto pages = batch.HeaderPages(header.header_pages);
+  const auto pages = batch.HeaderPages(header.header_pages, bytes);
   uint8_t* to = pages.data() + kBatchFixedBytes;
   for (const QueuedRecord& record : records) {
     to = std::copy(record.bytes.begin(), record.bytes.end(), to);
   }
-  std::fill(to, pages.data() + pages.size(), uint8_t{0});
+  HYDRA_CHECK(to == pages.data() + bytes);
   EncodeBatchHeader(options_.store, &header, pages);
   batch.records = std::move(records);
   if (batch.open_from.empty()) batch.file = segments_.at(header.segment).file;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "blockstore/record.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <fmt/format.h>
@@ -18,9 +19,9 @@ constexpr uint8_t kHasContext = 1;
 constexpr uint8_t kLastChunk = 1;
 
 // The head is patched in when the body is complete.
-std::string Start(RecordType type) {
+std::string Start(RecordType type, size_t room = 64) {
   std::string bytes;
-  bytes.reserve(64);  // most records fit; growing would copy them several times
+  bytes.reserve(room);  // most records fit in 64; growing would copy them several times
   bytes.assign(kRecordHeadBytes, '\0');
   bytes[0] = static_cast<char>(type);
   bytes[1] = static_cast<char>(kRecordVersion);
@@ -35,36 +36,50 @@ std::string Finish(std::string bytes, uint32_t payload_pages) {
   return bytes;
 }
 
-void PutOperation(std::string* out, const Operation& op) {
-  PutU8(out, static_cast<uint8_t>(op.kind));
-  PutU8(out, op.version);
-  PutU8(out, op.context.empty() ? 0 : kHasContext);
+// At most as many bytes as EncodeOperation writes.
+size_t LargestOperation(const Operation& op) {
+  constexpr size_t kFixed = 4;    // kind, version, flags, block pages
+  constexpr size_t kNumbers = 4;  // of a range or of extents, and of a context's bytes
+  return kFixed + kNumbers * kMaxVarint64Bytes + op.crcs.size() * sizeof(uint32_t) +
+         op.extents.size() * kMaxVarint64Bytes + op.context.size();
+}
+
+// Returns the end.
+uint8_t* EncodeOperation(uint8_t* to, const Operation& op) {
+  *to++ = static_cast<uint8_t>(op.kind);
+  *to++ = op.version;
+  *to++ = op.context.empty() ? 0 : kHasContext;
   switch (op.kind) {
     case OpKind::kNoop:
     case OpKind::kOpaque: break;
     case OpKind::kWrite:
-      PutVarint64(out, op.lba);
-      PutVarint64(out, op.count);
-      PutU8(out, static_cast<uint8_t>(op.block_pages));
+      to = EncodeVarint64(to, op.lba);
+      to = EncodeVarint64(to, op.count);
+      *to++ = static_cast<uint8_t>(op.block_pages);
       HYDRA_CHECK(op.crcs.size() == op.count);
-      for (uint32_t crc : op.crcs) PutFixed32(out, crc);
+      for (uint32_t crc : op.crcs) {
+        EncodeFixed32(to, crc);
+        to += sizeof(crc);
+      }
       break;
     case OpKind::kZero:
     case OpKind::kUnmap:
-      PutVarint64(out, op.lba);
-      PutVarint64(out, op.count);
+      to = EncodeVarint64(to, op.lba);
+      to = EncodeVarint64(to, op.count);
       break;
     case OpKind::kZeroExtents: {
-      PutVarint64(out, op.extents.size());
+      to = EncodeVarint64(to, op.extents.size());
       Extent previous = 0;
       for (Extent extent : op.extents) {
-        PutVarint64(out, extent - previous);
+        to = EncodeVarint64(to, extent - previous);
         previous = extent;
       }
       break;
     }
   }
-  if (!op.context.empty()) PutLengthPrefixed(out, op.context);
+  if (op.context.empty()) return to;
+  to = EncodeVarint64(to, op.context.size());
+  return std::copy(op.context.begin(), op.context.end(), to);
 }
 
 enum class Parse { kOk, kUnknown, kBad };
@@ -151,16 +166,22 @@ std::string Encode(const AcceptRecord& record) {
 
 std::string EncodeAccept(GroupId group, Instance instance, const Ballot& ballot, Instance stable,
                          const Entry& entry) {
-  constexpr size_t kUsualOperation = 64;  // a write of one block, with its context
-  std::string bytes = Start(RecordType::kAccept);
-  bytes.reserve(bytes.size() + kUsualOperation * (1 + entry.operations.size()));
-  PutVarint64(&bytes, group);
-  PutVarint64(&bytes, instance);
-  PutVarint64(&bytes, ballot.round);
-  PutVarint64(&bytes, ballot.node);
-  PutVarint64(&bytes, stable);
-  PutVarint64(&bytes, entry.operations.size());
-  for (const Operation& op : entry.operations) PutOperation(&bytes, op);
+  // Every write of a client is encoded here, so its bytes go to memory that is large enough.
+  constexpr size_t kNumbers = 6;
+  size_t largest = kRecordHeadBytes + kNumbers * kMaxVarint64Bytes;
+  for (const Operation& op : entry.operations) largest += LargestOperation(op);
+  std::string bytes = Start(RecordType::kAccept, largest);
+  bytes.resize(largest);
+  auto* const begin = reinterpret_cast<uint8_t*>(bytes.data());
+  uint8_t* to = begin + kRecordHeadBytes;
+  to = EncodeVarint64(to, group);
+  to = EncodeVarint64(to, instance);
+  to = EncodeVarint64(to, ballot.round);
+  to = EncodeVarint64(to, ballot.node);
+  to = EncodeVarint64(to, stable);
+  to = EncodeVarint64(to, entry.operations.size());
+  for (const Operation& op : entry.operations) to = EncodeOperation(to, op);
+  bytes.resize(static_cast<size_t>(to - begin));
   return Finish(std::move(bytes), entry.PayloadPages());
 }
 
@@ -297,14 +318,13 @@ Result<AcceptRecord> DecodeAccept(const RecordView& view) {
     return Malformed("accept");
   }
   for (uint64_t i = 0; i < operations; ++i) {
-    Operation op;
-    const Parse parse = GetOperation(&in, &op);
+    const Parse parse = GetOperation(&in, &record.entry.operations.emplace_back());
     if (parse == Parse::kBad) return Malformed("accept");
     if (parse == Parse::kUnknown) {
+      record.entry.operations.pop_back();
       record.understood = false;
       return record;
     }
-    record.entry.operations.push_back(std::move(op));
   }
   if (in.remaining() != 0 || record.entry.PayloadPages() != view.payload_pages) {
     return Malformed("accept");
