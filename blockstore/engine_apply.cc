@@ -70,7 +70,7 @@ Status EngineImpl::Apply(GroupId id, Instance instance, const Ballot& ballot) {
         id, instance));
   }
   uint64_t rows = 0;
-  for (const Operation& op : entry->entry.operations) rows += op.count + op.extents.size();
+  for (const Operation& op : entry->entry->operations) rows += op.count + op.extents.size();
   // An entry larger than a whole generation waits for room as for one.
   rows = std::min<uint64_t>(rows, options_.overlay_rows);
   if (map_->rows() + rows > 2 * options_.overlay_rows) {
@@ -120,8 +120,8 @@ void EngineImpl::ApplyToMap(Group* group, const LiveEntry& entry) {
     return ahead && group->ahead.IsNewer(lba, lba / group->blocks_per_extent(), version);
   };
   uint32_t page = entry.placement.payload_page;
-  for (size_t i = 0; i < entry.entry.operations.size(); ++i) {
-    const Operation& op = entry.entry.operations[i];
+  for (size_t i = 0; i < entry.entry->operations.size(); ++i) {
+    const Operation& op = entry.entry->operations[i];
     const Version version = MakeVersion(entry.instance, static_cast<uint32_t>(i));
     switch (op.kind) {
       case OpKind::kNoop:
@@ -170,7 +170,7 @@ void EngineImpl::ZeroExtentUnlessNewer(Group* group, Extent extent, Version vers
 const LiveEntry* EngineImpl::FindWaiting(const Group& group, Lba lba, uint32_t* operation) const {
   const uint64_t extent = lba / (kExtentPages / group.block_pages);
   for (auto it = group.waiting.rbegin(); it != group.waiting.rend(); ++it) {
-    const auto& operations = (*it)->entry.operations;
+    const auto& operations = (*it)->entry->operations;
     for (size_t i = operations.size(); i > 0; --i) {
       const Operation& op = operations[i - 1];
       if (!Touches(op, lba, extent)) continue;
@@ -422,7 +422,7 @@ Result<std::vector<BlockKind>> EngineImpl::ReadMap(GroupId id, Lba lba, uint64_t
   for (uint64_t i = 0; i < count; ++i) {
     uint32_t operation = 0;
     const LiveEntry* entry = FindWaiting(*group, lba + i, &operation);
-    const bool data = entry != nullptr ? entry->entry.operations[operation].kind == OpKind::kWrite
+    const bool data = entry != nullptr ? entry->entry->operations[operation].kind == OpKind::kWrite
                                        : extents.IsData(lba + i);
     if (data) kinds[i] = BlockKind::kData;
   }
@@ -437,10 +437,10 @@ Result<std::unique_ptr<ReadJob>> EngineImpl::PlanRead(GroupId id, Lba lba, uint6
   for (uint64_t i = 0; i < count; ++i) {
     uint32_t operation = 0;
     if (const LiveEntry* entry = FindWaiting(*group, lba + i, &operation)) {
-      const Operation& op = entry->entry.operations[operation];
+      const Operation& op = entry->entry->operations[operation];
       if (op.kind != OpKind::kWrite) continue;
       uint64_t pages = (lba + i - op.lba) * op.block_pages;
-      for (uint32_t o = 0; o < operation; ++o) pages += entry->entry.operations[o].PayloadPages();
+      for (uint32_t o = 0; o < operation; ++o) pages += entry->entry->operations[o].PayloadPages();
       const Version version = MakeVersion(entry->instance, operation);
       const uint32_t crc = op.crcs[lba + i - op.lba];
       if (entry->durable) {

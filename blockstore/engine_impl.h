@@ -38,11 +38,12 @@
 
 namespace hydra {
 
-// An accepted entry that is not yet stable. `payload` is there until the record is durable.
+// An accepted entry that is not yet stable. `payload` is there until the record is durable; `entry`
+// is null where the record cannot be read (faulty).
 struct LiveEntry {
   Instance instance = 0;
   Ballot ballot;
-  Entry entry;
+  std::shared_ptr<const Entry> entry;
   bool understood = true;
   bool faulty = false;    // accepted, its record unreadable
   bool doubtful = false;  // something that is lost may have replaced it: another ballot, an install
@@ -50,6 +51,8 @@ struct LiveEntry {
   bool durable = false;
   Placement placement;  // valid when durable
   Payload payload;
+
+  uint32_t pages() const { return entry == nullptr ? 0 : entry->PayloadPages(); }
 };
 
 struct Group {
@@ -200,6 +203,9 @@ class EngineImpl final : public Engine, private BatchSink {
   Status DropGroup(GroupId group, uint64_t token) override;
   Status Accept(GroupId group, Instance instance, const Ballot& ballot, Entry entry,
                 Payload payload, uint64_t token) override;
+  Status AcceptChecked(GroupId group, Instance instance, const Ballot& ballot,
+                       std::shared_ptr<const Entry> entry, Payload payload,
+                       uint64_t token) override;
   Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque,
                        uint64_t token) override;
   Status TruncateLog(GroupId group, Instance instance, uint64_t token) override;
@@ -296,8 +302,11 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<Group*> Usable(GroupId group);
   Group* FindGroup(GroupId group);
   Status Poison(const Status& cause, std::string_view why = "a write failed");
-  void Queue(Urgency urgency, PendingRecord pending, std::string record, Payload payload);
-  void Complete(PendingRecord pending, const Placement& placement,
+  Status AcceptEntry(GroupId group, Instance instance, const Ballot& ballot,
+                     std::shared_ptr<const Entry> entry, Payload payload, uint64_t token,
+                     bool check_payload);
+  void Queue(Urgency urgency, PendingRecord&& pending, std::string record, Payload payload);
+  void Complete(PendingRecord&& pending, const Placement& placement,
                 std::vector<Completion>* completions);
   void CompleteAccept(const PendingRecord& pending, const Placement& placement);
   void CompleteMovedAccept(Group* group, const PendingRecord& pending, const Placement& placement);

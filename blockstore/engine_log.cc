@@ -42,7 +42,7 @@ Status EngineImpl::Poison(const Status& cause, std::string_view why) {
   return poisoned_;
 }
 
-void EngineImpl::Queue(Urgency urgency, PendingRecord pending, std::string record,
+void EngineImpl::Queue(Urgency urgency, PendingRecord&& pending, std::string record,
                        Payload payload) {
   if (free_cookies_.empty()) {
     pending_.emplace_back();
@@ -99,6 +99,19 @@ Status EngineImpl::DropGroup(GroupId id, uint64_t token) {
 
 Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, Entry entry,
                           Payload payload, uint64_t token) {
+  return AcceptEntry(id, instance, ballot, std::make_shared<const Entry>(std::move(entry)),
+                     std::move(payload), token, true);
+}
+
+Status EngineImpl::AcceptChecked(GroupId id, Instance instance, const Ballot& ballot,
+                                 std::shared_ptr<const Entry> entry, Payload payload,
+                                 uint64_t token) {
+  return AcceptEntry(id, instance, ballot, std::move(entry), std::move(payload), token, false);
+}
+
+Status EngineImpl::AcceptEntry(GroupId id, Instance instance, const Ballot& ballot,
+                               std::shared_ptr<const Entry> entry, Payload payload, uint64_t token,
+                               bool check_payload) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
   if (instance == 0 || instance > kMaxInstance) {
     return Status::InvalidArgument(fmt::format("instance {}: use 1 to 2^48 - 1", instance));
@@ -118,21 +131,22 @@ Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, E
     return Status::FailedPrecondition(
         fmt::format("instance {} of group {} was accepted in a higher ballot", instance, id));
   }
-  HYDRA_RETURN_IF_ERROR(ValidateEntry(entry, group->block_pages));
-  for (const Operation& op : entry.operations) {
+  HYDRA_RETURN_IF_ERROR(ValidateEntry(*entry, group->block_pages));
+  for (const Operation& op : entry->operations) {
     if (op.context.size() > kMaxOpaqueBytes) {
       return Status::InvalidArgument(fmt::format("an operation's context of {} bytes; at most {}",
                                                  op.context.size(), kMaxOpaqueBytes));
     }
   }
-  std::string record = EncodeAccept(id, instance, ballot, group->stable, entry);
-  const uint32_t pages = entry.PayloadPages();
+  std::string record = EncodeAccept(id, instance, ballot, group->stable, *entry);
+  const uint32_t pages = entry->PayloadPages();
   // A new master proposes again what is here already: that needs no more space in the end.
   const LogIndex::Slot* before = group->log.Find(instance);
   const Urgency room = use_reserve_.contains(id) ? Urgency::kInstall : Urgency::kLog;
   HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(room, record.size(), pages,
                                            before == nullptr ? 0 : before->payload_pages));
-  HYDRA_RETURN_IF_ERROR(CheckEntryPayload(entry, payload, group->block_pages));
+  HYDRA_RETURN_IF_ERROR(check_payload ? CheckEntryPayload(*entry, payload, group->block_pages)
+                                      : CheckSlices(payload, uint64_t{pages} * kPageSize));
 
   auto live = std::make_shared<LiveEntry>();
   live->instance = instance;
@@ -234,7 +248,7 @@ void EngineImpl::BatchDone(Batch* batch, const Status& written, Nanos now,
   }
 }
 
-void EngineImpl::Complete(PendingRecord pending, const Placement& placement,
+void EngineImpl::Complete(PendingRecord&& pending, const Placement& placement,
                           std::vector<Completion>* completions) {
   Group* group = FindGroup(pending.group);
   switch (pending.type) {
@@ -284,7 +298,7 @@ void EngineImpl::IndexEntry(Group* group, const LiveEntry& entry) {
   if (const LogIndex::Slot* before = group->log.Find(entry.instance)) {
     volume_->RemoveOpen(before->segment, before->payload_pages);
   }
-  const uint32_t pages = entry.entry.PayloadPages();
+  const uint32_t pages = entry.pages();
   group->log.Put(entry.instance,
                  {entry.ballot, entry.placement.segment, entry.placement.batch_page,
                   entry.placement.record_offset, static_cast<uint16_t>(pages), entry.faulty});

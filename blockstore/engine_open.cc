@@ -319,7 +319,7 @@ Status EngineImpl::LoadOpenEntry(Group* group, const OpenEntry& open) {
     auto record = DecodeAccept(batch->records[i]);
     if (record.status().code() == Code::kUnsupported) return record.status();
     if (!record.ok() || record->instance != open.instance || record->ballot != open.ballot) break;
-    entry->entry = std::move(record->entry);
+    entry->entry = std::make_shared<const Entry>(std::move(record->entry));
     entry->understood = record->understood;
     entry->placement.payload_page = batch->PayloadPage(i);
     entry->faulty = false;
@@ -434,7 +434,7 @@ Status EngineImpl::ReplayAccept(const RecordView& view, const Placement& placeme
   }
   entry->instance = record.instance;
   entry->ballot = record.ballot;
-  entry->entry = std::move(record.entry);
+  entry->entry = std::make_shared<const Entry>(std::move(record.entry));
   entry->understood = record.understood;
   entry->placement = placement;
   entry->durable = true;

@@ -253,8 +253,7 @@ void EngineImpl::MoveOpenEntries() {
       }
       read->record.stable = group.stable;
       std::string record = Encode(read->record);
-      if (!volume_->CheckRoom(Urgency::kBackground, record.size(), entry->entry.PayloadPages())
-               .ok()) {
+      if (!volume_->CheckRoom(Urgency::kBackground, record.size(), entry->pages()).ok()) {
         return;  // again, when there is room
       }
       PendingRecord pending;

@@ -258,10 +258,12 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
     status = engine_->Accept(store_group_, append.instance, append.ballot, NoopEntry(append.meta),
                              {}, token);
   } else {
-    const auto* body = static_cast<const EntryBody*>(append.body.get());
+    // What the core has was checked when it came: by CheckMutation from a client, by BodyIsGood
+    // from a peer, by the read from the log.
+    const auto body = std::static_pointer_cast<const EntryBody>(append.body);
     HYDRA_CHECK(body != nullptr);
-    status = engine_->Accept(store_group_, append.instance, append.ballot, body->entry,
-                             body->payload, token);
+    status = engine_->AcceptChecked(store_group_, append.instance, append.ballot,
+                                    {body, &body->entry}, body->payload, token);
   }
   if (status.ok()) {
     const auto newest = accepted_.find(append.instance);

@@ -354,7 +354,6 @@ class Shard {
   void LeaveOutWhatDoesNotFit(paxos::CatchUpReply* reply);
   bool TakesIn(Instance instance, const paxos::Body& body);
   bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
-  bool PayloadIsGood(const EntryBody& body) const;
   bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
   void Send(const paxos::MemberId& to, paxos::MessageBody body);
 

@@ -29,27 +29,14 @@ bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
     return body == nullptr && meta.digest == digest;
   }
   if (body == nullptr) return false;
-  const auto& entry = static_cast<const EntryBody*>(body.get())->entry;
+  const auto& whole = *static_cast<const EntryBody*>(body.get());
+  const Entry& entry = whole.entry;
   if (!ValidateEntry(entry, block_pages_).ok()) return false;
   const auto actual = MetaOf(entry, instance);
   if (!actual.ok() || actual->kind != meta.kind || actual->digest != meta.digest) return false;
-  if (!PayloadIsGood(*static_cast<const EntryBody*>(body.get()))) return false;
+  // What was damaged on its way is dropped here: the core must not count on it.
+  if (!CheckEntryPayload(entry, whole.payload, block_pages_).ok()) return false;
   return meta.kind != paxos::EntryKind::kConfig || (meta.config && *actual->config == *meta.config);
-}
-
-// What was damaged on its way is dropped here: the engine would refuse it when the core counts on
-// it already.
-bool Shard::PayloadIsGood(const EntryBody& body) const {
-  const uint64_t bytes = uint64_t{body.entry.PayloadPages()} * kPageSize;
-  if (!CheckSlices(body.payload, bytes).ok()) return false;
-  PayloadWalk walk(body.payload);
-  for (const Operation& op : body.entry.operations) {
-    if (op.kind != OpKind::kWrite) continue;
-    for (const uint32_t crc : op.crcs) {
-      if (walk.Next(size_t{block_pages_} * kPageSize) != crc) return false;
-    }
-  }
-  return true;
 }
 
 // The same where only the digest is known: equal digests mean equal entries.
