@@ -89,18 +89,18 @@ Status CheckpointJob::WriteRows() {
     HYDRA_RETURN_IF_ERROR(FlushIfLarge());
   }
 
-  using Row = std::pair<const BlockKey, MapRow>;
-  std::vector<const Row*> rows;
+  // With their keys: to look at a row for each comparison would mostly miss the cache.
+  std::vector<std::pair<BlockKey, const MapRow*>> rows;
   rows.reserve(generation.rows.size());
-  for (const Row& row : generation.rows) rows.push_back(&row);
+  for (const auto& [key, row] : generation.rows) rows.emplace_back(key, &row);
   std::sort(rows.begin(), rows.end(),
-            [](const Row* a, const Row* b) { return a->first < b->first; });
+            [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string value;
-  for (const Row* row : rows) {
-    if (!input_.metas.contains(row->first.group)) continue;
+  for (const auto& [key, row] : rows) {
+    if (!input_.metas.contains(key.group)) continue;
     value.clear();
-    PutBlockRow(&value, row->second);
-    batch_->Put(BlockRowKey(row->first.group, row->first.number), value);
+    PutBlockRow(&value, *row);
+    batch_->Put(BlockRowKey(key.group, key.number), value);
     HYDRA_RETURN_IF_ERROR(FlushIfLarge());
   }
   return Status::Ok();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "blockstore/map_schema.h"
 
+#include <initializer_list>
+
 #include "base/coding.h"
 
 namespace hydra {
@@ -16,17 +18,16 @@ constexpr uint8_t kDirtyFlag = 2;
 constexpr uint8_t kRestartFlag = 4;
 constexpr size_t kGroupBytes = 4;
 
-std::string Key(GroupId group, char tag) {
-  std::string key;
-  key.reserve(32);
-  PutBig32(&key, group);
-  key.push_back(tag);
-  return key;
-}
-
-std::string Key(GroupId group, char tag, uint64_t number) {
-  std::string key = Key(group, tag);
-  PutBig64(&key, number);
+// Most keys are short enough for a string that allocates nothing.
+std::string Key(GroupId group, char tag, std::initializer_list<uint64_t> numbers = {}) {
+  std::string key(kGroupBytes + 1 + numbers.size() * sizeof(uint64_t), tag);
+  auto* to = reinterpret_cast<uint8_t*>(key.data());
+  EncodeBig32(to, group);
+  to += kGroupBytes + 1;
+  for (const uint64_t number : numbers) {
+    EncodeBig64(to, number);
+    to += sizeof(number);
+  }
   return key;
 }
 
@@ -45,9 +46,9 @@ Status BadRow(const char* what) {
 
 }  // namespace
 
-std::string BlockRowKey(GroupId group, Lba lba) { return Key(group, 'm', lba); }
-std::string ExtentRowKey(GroupId group, Extent extent) { return Key(group, 'z', extent); }
-std::string PresenceKey(GroupId group, Extent extent) { return Key(group, 'p', extent); }
+std::string BlockRowKey(GroupId group, Lba lba) { return Key(group, 'm', {lba}); }
+std::string ExtentRowKey(GroupId group, Extent extent) { return Key(group, 'z', {extent}); }
+std::string PresenceKey(GroupId group, Extent extent) { return Key(group, 'p', {extent}); }
 std::string GroupMetaKey(GroupId group) { return Key(group, 'M'); }
 std::string CheckpointKey() { return Key(kNodeGroup, 'c'); }
 std::string IntentKey() { return Key(kNodeGroup, 'i'); }
@@ -66,9 +67,7 @@ std::string DroppedKey(GroupId group) {
 }
 
 std::string ChangeKey(GroupId group, Version version, uint64_t lba_or_extent) {
-  std::string key = Key(group, 'v', version);
-  PutBig64(&key, lba_or_extent);
-  return key;
+  return Key(group, 'v', {version, lba_or_extent});
 }
 
 std::optional<MapKey> ParseMapKey(std::string_view key) {

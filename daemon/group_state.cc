@@ -188,6 +188,7 @@ Result<std::vector<Outcome>> GroupState::Apply(Instance instance, const Entry& e
     chain.Add(EntryDigest(entry));
     HYDRA_ASSIGN_OR_RETURN(const DecodedEntry decoded, DecodeEntry(entry));
     sessions_.Advance(decoded.interval);
+    outcomes.reserve(decoded.requests.size());
     for (size_t i = 0; i < decoded.requests.size(); ++i) {
       const RequestContext& request = decoded.requests[i];
       if (request.kind == RequestKind::kConfig) {

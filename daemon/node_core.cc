@@ -274,24 +274,24 @@ void NodeCore::ReadDone(ShardRead read, Nanos now) {
 
 void NodeCore::Pump(Nanos now, NodeOutput* out) {
   OnDamage(engine_->TakeDamage(), now);
-  ShardOutput shard_out;
   for (const GroupId group : active_.Take()) {
     Shard* const active = shard(group);  // null: dropped meanwhile
-    if (active != nullptr) active->Pump(now, &shard_out);
+    if (active != nullptr) active->Pump(now, &shard_out_);
   }
   const bool silent = !failed().ok();
   if (!silent) {
-    for (paxos::Message& message : shard_out.messages) out->messages.push_back(std::move(message));
+    for (paxos::Message& message : shard_out_.messages) out->messages.push_back(std::move(message));
     for (paxos::Heartbeat& beat : heartbeats_) out->messages.push_back(std::move(beat));
-    for (BlockMessage& message : shard_out.blocks) out->messages.push_back(std::move(message));
+    for (BlockMessage& message : shard_out_.blocks) out->messages.push_back(std::move(message));
   }
   heartbeats_.clear();
-  for (ShardReply& reply : replies_) shard_out.replies.push_back(std::move(reply));
+  for (ShardReply& reply : replies_) shard_out_.replies.push_back(std::move(reply));
   replies_.clear();
-  for (ShardReply& reply : shard_out.replies) {
+  for (ShardReply& reply : shard_out_.replies) {
     if (!silent) out->replies.push_back(std::move(reply));
   }
-  for (ShardRead& read : shard_out.reads) out->reads.push_back(std::move(read));
+  for (ShardRead& read : shard_out_.reads) out->reads.push_back(std::move(read));
+  shard_out_.Clear();
   for (ShardRead& read : scrub_reads_) out->reads.push_back(std::move(read));
   scrub_reads_.clear();
 }

@@ -102,8 +102,43 @@ bool GetBody(Decoder* in, std::string* out) {
   if (!in->Varint64(&length) || length > kMaxConfigBytes || !in->Bytes(length, &bytes)) {
     return false;
   }
-  out->assign(bytes.begin(), bytes.end());
+  out->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return true;
+}
+
+// Into one that was just made.
+Status ReadContext(std::span<const uint8_t> bytes, RequestContext* context) {
+  if (bytes.empty()) return Status::Ok();
+  if (bytes.size() > kMaxContextBytes) return MalformedContext();
+  Decoder in(bytes);
+  uint8_t format = 0;
+  uint8_t kind = 0;
+  uint8_t flags = 0;
+  if (!in.U8(&format) || !in.U8(&kind) || !in.U8(&flags)) return MalformedContext();
+  context->kind = static_cast<RequestKind>(kind);
+  const KindRule* rule = RuleOf(context->kind);
+  if (format != kContextFormat || rule == nullptr || (flags & ~kHasInterval) != 0) {
+    return Status::Unsupported(fmt::format(
+        "a context of format {}, kind {}, flags {}: upgrade this node", format, kind, flags));
+  }
+  const uint8_t fields = rule->fields;
+  if (flags & kHasInterval) {
+    if (!GetNanos(&in, SessionTable::kMaxInterval, &context->interval) || context->interval == 0) {
+      return MalformedContext();
+    }
+  }
+  if (fields & kOutcome) context->outcome.emplace();
+  if (((fields & kSession) && !in.Varint64(&context->session)) ||
+      ((fields & kSeq) && !in.Varint64(&context->seq)) ||
+      ((fields & kLowest) && !in.Varint64(&context->lowest_unanswered)) ||
+      ((fields & kEpoch) && !in.Varint64(&context->epoch)) ||
+      ((fields & kTimeout) && !GetNanos(&in, SessionTable::kMaxTimeout, &context->timeout)) ||
+      ((fields & kOutcome) && !GetOutcome(&in, &*context->outcome)) ||
+      ((fields & kBody) && !GetBody(&in, &context->body)) || in.remaining() != 0 ||
+      !WithinLimits(*context, fields)) {
+    return MalformedContext();
+  }
+  return Status::Ok();
 }
 
 // At most as many bytes as the operation takes in an accept record, context not counted.
@@ -171,36 +206,7 @@ std::string EncodeContext(const RequestContext& context) {
 
 Result<RequestContext> DecodeContext(std::span<const uint8_t> bytes) {
   RequestContext context;
-  if (bytes.empty()) return context;
-  if (bytes.size() > kMaxContextBytes) return MalformedContext();
-  Decoder in(bytes);
-  uint8_t format = 0;
-  uint8_t kind = 0;
-  uint8_t flags = 0;
-  if (!in.U8(&format) || !in.U8(&kind) || !in.U8(&flags)) return MalformedContext();
-  context.kind = static_cast<RequestKind>(kind);
-  const KindRule* rule = RuleOf(context.kind);
-  if (format != kContextFormat || rule == nullptr || (flags & ~kHasInterval) != 0) {
-    return Status::Unsupported(fmt::format(
-        "a context of format {}, kind {}, flags {}: upgrade this node", format, kind, flags));
-  }
-  const uint8_t fields = rule->fields;
-  if (flags & kHasInterval) {
-    if (!GetNanos(&in, SessionTable::kMaxInterval, &context.interval) || context.interval == 0) {
-      return MalformedContext();
-    }
-  }
-  if (fields & kOutcome) context.outcome.emplace();
-  if (((fields & kSession) && !in.Varint64(&context.session)) ||
-      ((fields & kSeq) && !in.Varint64(&context.seq)) ||
-      ((fields & kLowest) && !in.Varint64(&context.lowest_unanswered)) ||
-      ((fields & kEpoch) && !in.Varint64(&context.epoch)) ||
-      ((fields & kTimeout) && !GetNanos(&in, SessionTable::kMaxTimeout, &context.timeout)) ||
-      ((fields & kOutcome) && !GetOutcome(&in, &*context.outcome)) ||
-      ((fields & kBody) && !GetBody(&in, &context.body)) || in.remaining() != 0 ||
-      !WithinLimits(context, fields)) {
-    return MalformedContext();
-  }
+  HYDRA_RETURN_IF_ERROR(ReadContext(bytes, &context));
   return context;
 }
 
@@ -217,9 +223,10 @@ Result<DecodedEntry> DecodeEntry(const Entry& entry) {
   decoded.requests.reserve(entry.operations.size());
   bool opens = false;
   for (const Operation& op : entry.operations) {
-    HYDRA_ASSIGN_OR_RETURN(RequestContext context, DecodeContext(AsBytes(op.context)));
+    RequestContext& context = decoded.requests.emplace_back();
+    HYDRA_RETURN_IF_ERROR(ReadContext(AsBytes(op.context), &context));
     if (!ValidateContext(context, op).ok()) return MalformedContext();
-    if (decoded.requests.empty()) {
+    if (decoded.requests.size() == 1) {
       decoded.interval = context.interval;
     } else if (context.interval != 0) {
       return Status::Corruption("an entry with two intervals");
@@ -230,7 +237,6 @@ Result<DecodedEntry> DecodeEntry(const Entry& entry) {
     if (context.kind == RequestKind::kOpenSession && std::exchange(opens, true)) {
       return Status::Corruption("two sessions opened by one entry");
     }
-    decoded.requests.push_back(std::move(context));
   }
   return decoded;
 }

@@ -94,6 +94,13 @@ struct ShardOutput {
   std::vector<BlockMessage> blocks;
   std::vector<ShardReply> replies;
   std::vector<ShardRead> reads;
+
+  void Clear() {
+    messages.clear();
+    blocks.clear();
+    replies.clear();
+    reads.clear();
+  }
 };
 
 // Rotten blocks of a replica since it started, or of all replicas of a node.
