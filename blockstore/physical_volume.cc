@@ -523,6 +523,7 @@ void PhysicalVolume::BatchDone(Batch* batch, Nanos now, std::vector<Placed>* pla
   Segment& segment = segments_.at(header.segment);
   segment.used_pages += header.payload_pages;
 
+  placed->reserve(batch_->records.size());
   uint32_t offset = kBatchFixedBytes;
   uint32_t page = header.page + header.header_pages;
   for (const QueuedRecord& record : batch_->records) {

@@ -274,7 +274,8 @@ void NodeCore::ReadDone(ShardRead read, Nanos now) {
 
 void NodeCore::Pump(Nanos now, NodeOutput* out) {
   OnDamage(engine_->TakeDamage(), now);
-  for (const GroupId group : active_.Take()) {
+  active_.Take(&pumped_);
+  for (const GroupId group : pumped_) {
     Shard* const active = shard(group);  // null: dropped meanwhile
     if (active != nullptr) active->Pump(now, &shard_out_);
   }

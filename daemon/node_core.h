@@ -123,7 +123,9 @@ class NodeCore {
   std::set<NodeId> known_;  // told, or heard from: groups may not know their members yet
   std::vector<paxos::Heartbeat> heartbeats_;
   std::vector<ShardReply> replies_;  // of groups that were dropped
-  ShardOutput shard_out_;            // of one Pump; kept for its memory
+  // Of one Pump; kept for their memory.
+  std::vector<GroupId> pumped_;
+  ShardOutput shard_out_;
   Scrubber scrubber_;
   std::vector<ShardRead> scrub_reads_;
   bool clients_ = false;  // asked for something since the last tick

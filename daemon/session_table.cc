@@ -198,9 +198,13 @@ bool SessionTable::HasRoom(const Session& session, uint64_t lowest_unanswered) c
 
 void SessionTable::Insert(Session* session, Slot slot) {
   std::deque<Slot>& slots = session->slots;
-  const auto at = std::upper_bound(slots.begin(), slots.end(), slot.seq,
-                                   [](uint64_t s, const Slot& other) { return s < other.seq; });
-  slots.insert(at, std::move(slot));
+  if (slots.empty() || slot.seq > slots.back().seq) {  // nearly always
+    slots.push_back(std::move(slot));
+  } else {
+    const auto at = std::upper_bound(slots.begin(), slots.end(), slot.seq,
+                                     [](uint64_t s, const Slot& other) { return s < other.seq; });
+    slots.insert(at, std::move(slot));
+  }
   ++outcomes_;
   if (slots.size() > kGuaranteedOutcomes) ++shared_;
 }
