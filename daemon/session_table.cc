@@ -112,8 +112,8 @@ SessionTable::Session* SessionTable::Use(Instance id, uint64_t lowest_unanswered
 
 Verdict SessionTable::Begin(const RequestId& request) {
   HYDRA_CHECK(!executing_);
-  Use(request.session, request.lowest_unanswered);
-  const Verdict verdict = Look(request);
+  const Session* session = Use(request.session, request.lowest_unanswered);
+  const Verdict verdict = session == nullptr ? Verdict{} : Judge(*session, request);
   if (verdict.decision == Decision::kExecute) {
     executing_ = Executing{request.session, request.seq};
   }
@@ -122,8 +122,10 @@ Verdict SessionTable::Begin(const RequestId& request) {
 
 Verdict SessionTable::Look(const RequestId& request) const {
   const auto found = sessions_.find(request.session);
-  if (found == sessions_.end()) return {Decision::kExpired};
-  const Session& session = found->second;
+  return found == sessions_.end() ? Verdict{} : Judge(found->second, request);
+}
+
+Verdict SessionTable::Judge(const Session& session, const RequestId& request) const {
   if (request.seq < std::max(session.lowest_unanswered, request.lowest_unanswered)) {
     return {Decision::kForgotten};
   }

@@ -169,6 +169,7 @@ class SessionTable {
   static size_t BeyondGuaranteed(size_t held);
   static const Slot* Find(const Session& session, uint64_t seq);
   Session* Use(Instance id, uint64_t lowest_unanswered);
+  Verdict Judge(const Session& session, const RequestId& request) const;
   bool HasRoom(const Session& session, uint64_t lowest_unanswered) const;
   void Insert(Session* session, Slot slot);
   Sessions::iterator Drop(Sessions::iterator at);

@@ -219,7 +219,9 @@ Status Shard::BuildReplica(Nanos now) {
 // record goes before all of the core's.
 void Shard::SaveIdentity() {
   identity_.lease = std::max(identity_.lease, options_.lease);
-  outstanding_[kLocalIdentity] = false;
+  if (outstanding_.empty() || outstanding_.front().token != kLocalIdentity) {
+    outstanding_.push_front({kLocalIdentity, false});
+  }
   const uint64_t token = tokens_->Add(options_.group, kLocalIdentity);
   const Status saved =
       engine_->SaveHardState(store_group_, replica_->promised(), identity_.Encode(), token);
@@ -234,7 +236,8 @@ void Shard::SaveIdentity() {
 // --- Records ------------------------------------------------------------------------------------
 
 void Shard::NoteAppend(paxos::Append append) {
-  outstanding_.emplace(append.token, false);
+  HYDRA_CHECK(outstanding_.empty() || outstanding_.back().token < append.token);
+  outstanding_.push_back({append.token, false});
   if (append.kind == paxos::Append::Kind::kAccept) {
     accepted_[append.instance] = {append.token, append.ballot, false};
     const uint64_t bytes = PayloadOf(append.body);
@@ -299,7 +302,7 @@ bool Shard::DrainAppends(Nanos now) {
       // an instance applied whose record waits.
       const auto info = engine_->Info(store_group_);
       HYDRA_CHECK(info.ok() && it->instance <= info->truncated);
-      outstanding_[it->token] = true;
+      NoteDurable(it->token);
       tokens_->RemoveWaiting(PayloadOf(it->body));
       it = append_queue_.erase(it);
       moved = dropped = true;
@@ -330,16 +333,22 @@ void Shard::Completed(uint64_t local_token, Nanos now) {
     return;
   }
   if (local_token == kLocalIdentity) durable_lease_ = identity_.lease;
-  const auto found = outstanding_.find(local_token);
-  if (found != outstanding_.end()) found->second = true;
+  NoteDurable(local_token);
   ReportDurable(now);
+}
+
+void Shard::NoteDurable(uint64_t local_token) {
+  const auto found =
+      std::lower_bound(outstanding_.begin(), outstanding_.end(), local_token,
+                       [](const Outstanding& record, uint64_t t) { return record.token < t; });
+  if (found != outstanding_.end() && found->token == local_token) found->durable = true;
 }
 
 void Shard::ReportDurable(Nanos now) {
   uint64_t last = 0;
-  while (!outstanding_.empty() && outstanding_.begin()->second) {
-    last = outstanding_.begin()->first;
-    outstanding_.erase(outstanding_.begin());
+  while (!outstanding_.empty() && outstanding_.front().durable) {
+    last = outstanding_.front().token;
+    outstanding_.pop_front();
   }
   if (last != 0) replica_->Persisted(last, now);
 }

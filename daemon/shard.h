@@ -314,6 +314,7 @@ class Shard {
   Status RollForward();
   Status RecoveredEntries(paxos::RecoveredState* out);
   bool DrainAppends(Nanos now);
+  void NoteDurable(uint64_t local_token);
   void ReportDurable(Nanos now);
   bool SubmitAppend(const paxos::Append& append);
   void NoteAppend(paxos::Append append);
@@ -444,8 +445,12 @@ class Shard {
   uint64_t taken_in_ = 0;                   // payload handed to the core since it last acted
   uint64_t appended_bytes_ = 0;             // payload of all entries
   uint64_t appended_entries_ = 0;
-  std::map<uint64_t, bool> outstanding_;  // local token -> durable
-  struct Accepting {                      // the newest record of an instance that is not applied
+  struct Outstanding {
+    uint64_t token = 0;  // local
+    bool durable = false;
+  };
+  std::deque<Outstanding> outstanding_;  // in the order of tokens
+  struct Accepting {                     // the newest record of an instance that is not applied
     uint64_t token = 0;
     Ballot ballot;
     bool taken = false;  // by the engine
