@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/logging.h"
+#include "client/io_codec.h"
 #include "client/router_core.h"
 
 namespace hydra {
@@ -213,6 +214,12 @@ NodeId GroupClient::PickNode(const GroupOp& op) {
 }
 
 std::string GroupClient::Encode(const GroupOp& op) const {
+  const bool is_io =
+      op.purpose == GroupOp::Purpose::kIo && op.request.kind != GroupRequest::Kind::kFence;
+  return is_io ? EncodeIo(op) : EncodeOther(op);
+}
+
+std::string GroupClient::EncodeOther(const GroupOp& op) const {
   rpc::Request message;
   switch (op.purpose) {
     case GroupOp::Purpose::kOpenSession: {
@@ -236,13 +243,16 @@ std::string GroupClient::Encode(const GroupOp& op) const {
     }
     case GroupOp::Purpose::kIo: break;
   }
+  HYDRA_CHECK(op.request.kind == GroupRequest::Kind::kFence);
+  message.mutable_fence()->set_group(id_);
+  message.mutable_fence()->set_epoch(op.request.epoch);
+  return message.SerializeAsString();
+}
+
+std::string GroupClient::EncodeIo(const GroupOp& op) const {
   const GroupRequest& request = op.request;
-  if (request.kind == GroupRequest::Kind::kFence) {
-    message.mutable_fence()->set_group(id_);
-    message.mutable_fence()->set_epoch(request.epoch);
-    return message.SerializeAsString();
-  }
-  rpc::Io* io = message.mutable_io();
+  rpc::Io* io = &core_->io;
+  io->Clear();
   io->set_kind(static_cast<rpc::Io::Kind>(request.kind));
   io->set_group(id_);
   io->set_lba(request.lba);
@@ -264,7 +274,7 @@ std::string GroupClient::Encode(const GroupOp& op) const {
     io->set_lowest_unanswered(op.session == session_ ? LowestUnanswered() : 1);
     io->set_seen(request.seen);
   }
-  return message.SerializeAsString();
+  return hydra::EncodeIo(*io);
 }
 
 void GroupClient::Attempt(const std::shared_ptr<GroupOp>& op) {
@@ -288,8 +298,8 @@ void GroupClient::Attempt(const std::shared_ptr<GroupOp>& op) {
   if (op->maybe_executed) ++core_->stats.repeated_safe;
   link->Call(Encode(*op), op->request.payload, op->request.payload_bytes(),
              core_->options.attempt_timeout,
-             [self = shared_from_this(), op, attempt, node = op->node](NodeLink::Answer answer) {
-               self->OnAnswer(op, attempt, node, std::move(answer));
+             [self = shared_from_this(), op, attempt, node = op->node](NodeLink::Answer&& answer) {
+               self->OnAnswer(op, attempt, node, &answer);
              });
 }
 
@@ -315,33 +325,34 @@ void GroupClient::Suspect(NodeId node) {
 // --- Answers ------------------------------------------------------------------------------------
 
 void GroupClient::OnAnswer(const std::shared_ptr<GroupOp>& op, uint64_t attempt, NodeId node,
-                           NodeLink::Answer answer) {
+                           NodeLink::Answer* answer) {
   if (op->finished) return;
   if (attempt != op->attempt || !op->out) {
     // An attempt that was given up. Its answer counts if it is an outcome.
-    const bool outcome = answer.status.ok() && (answer.reply.answer() == Answer::DONE ||
-                                                answer.reply.answer() == Answer::MISCOMPARE);
-    if (outcome) OnReply(op, node, &answer);
+    const bool outcome = answer->status.ok() && (answer->reply.answer() == Answer::DONE ||
+                                                 answer->reply.answer() == Answer::MISCOMPARE);
+    if (outcome) OnReply(op, node, answer);
     return;
   }
   op->out = false;
-  if (answer.status.ok()) return OnReply(op, node, &answer);
-  if (answer.sent) {
+  if (answer->status.ok()) return OnReply(op, node, answer);
+  if (answer->sent) {
     ++core_->stats.lost;
     op->maybe_executed = true;
   }
   Suspect(node);
-  RetryLater(op, std::move(answer.status));
+  RetryLater(op, std::move(answer->status));
 }
 
 void GroupClient::OnReply(const std::shared_ptr<GroupOp>& op, NodeId node,
                           NodeLink::Answer* answer) {
   const Answer& reply = answer->reply;
   op->commit = std::max(op->commit, reply.commit());
+  if (reply.answer() == Answer::DONE || reply.answer() == Answer::MISCOMPARE) {
+    return OnDone(op, node, answer);
+  }
   const std::string said = reply.message().empty() ? "" : ": " + reply.message();
   switch (reply.answer()) {
-    case Answer::DONE:
-    case Answer::MISCOMPARE: return OnDone(op, node, answer);
     case Answer::NOT_MASTER:
       ++core_->stats.redirects;
       op->last_error =

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/logging.h"
+#include "client/io_codec.h"
 
 namespace hydra {
 namespace {
@@ -222,7 +223,7 @@ void NodeLink::OnFrame(Frame frame) {
         fmt::format("{} answered call {}, which is not out", address_, frame.id)));
   }
   Answer answer;
-  if (!answer.reply.ParseFromString(frame.header)) {
+  if (!DecodeReply(frame.header, &answer.reply)) {
     return Drop(Status::Corruption(fmt::format("{} sent a reply that cannot be read", address_)));
   }
   answer.payload = std::move(frame.payload);

@@ -46,7 +46,7 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
     Buffer payload;
     uint32_t payload_bytes = 0;
   };
-  using Done = std::function<void(Answer answer)>;
+  using Done = std::function<void(Answer&& answer)>;
 
   NodeLink(boost::asio::io_context* context, std::string address, Options options);
   ~NodeLink();

@@ -106,6 +106,7 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
   Rng rng;
   RouterStats stats;
   std::shared_ptr<BufferPool> pool;  // links may outlive this
+  rpc::Io io;                        // the one that is being sent: kept so that its memory is
   std::shared_ptr<const CatalogueView> catalogue;
   std::vector<std::function<void()>> listeners;
   std::set<std::shared_ptr<boost::asio::steady_timer>> timers;  // of After
@@ -174,9 +175,11 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
 
   void Attempt(const std::shared_ptr<GroupOp>& op);
   std::string Encode(const GroupOp& op) const;
+  std::string EncodeIo(const GroupOp& op) const;
+  std::string EncodeOther(const GroupOp& op) const;
   NodeId PickNode(const GroupOp& op);
   void OnAnswer(const std::shared_ptr<GroupOp>& op, uint64_t attempt, NodeId node,
-                NodeLink::Answer answer);
+                NodeLink::Answer* answer);
   void OnReply(const std::shared_ptr<GroupOp>& op, NodeId node, NodeLink::Answer* answer);
   void OnDone(const std::shared_ptr<GroupOp>& op, NodeId node, NodeLink::Answer* answer);
   void OnOutOfRange(const std::shared_ptr<GroupOp>& op, const rpc::Reply& reply);

@@ -81,13 +81,14 @@ class Node::Impl {
 
   // --- Serving. ---
   void OnRequest(const Server::ClientPtr& client, Frame frame);
+  void OnOtherRequest(const Server::ClientPtr& client, Frame frame);  // than a common rpc::Io
   void GetCatalogue(const Server::ClientPtr& client, Frame frame, const rpc::GetCatalogue& request);
   // `read`: everything that was answered before is applied here.
   void TellCatalogue(const Server::ClientPtr& client, const Frame& frame,
                      const rpc::GetCatalogue& request, bool read);
-  void Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io);
+  void Serve(const Server::ClientPtr& client, Frame&& frame, const rpc::Io& io);
   // `epoch`: under which the caller checked that it may; 0: it did not.
-  void Ask(const Server::ClientPtr& client, Frame frame, GroupId group, ShardRequest request,
+  void Ask(const Server::ClientPtr& client, Frame&& frame, GroupId group, ShardRequest&& request,
            const char* what, uint64_t epoch = 0);
   void FenceOff(const Server::ClientPtr& client, Frame frame, const rpc::Fence& fence);
   void OnReply(ShardReply reply);
@@ -177,6 +178,9 @@ class Node::Impl {
   Nanos last_asked_ = 0;       // when a client asked last
   uint64_t next_request_ = 1;  // random at the start: late answers to a former process fit nothing
   std::unordered_map<uint64_t, Asked> asked_;
+  // What is being taken, and what is being answered: kept so that their memory is.
+  rpc::Io io_;
+  rpc::Reply reply_;
   std::map<NodeId, rpc::Hello> peer_hellos_;  // what they said when they called
   struct Served {
     uint64_t blocks = 0;  // of the volume

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/logging.h"
+#include "client/io_codec.h"
 #include "daemon/membership.h"
 #include "daemon/node_impl.h"
 #include "daemon/request_wire.h"
@@ -40,6 +41,11 @@ void Node::Impl::Accept(const std::shared_ptr<Connection>& connection) {
 void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
   requests_->Add();
   last_asked_ = clock_.Now();
+  if (!stopping_ && DecodeIo(frame.header, &io_)) return Serve(client, std::move(frame), io_);
+  OnOtherRequest(client, std::move(frame));
+}
+
+void Node::Impl::OnOtherRequest(const Server::ClientPtr& client, Frame frame) {
   rpc::Request request;
   if (!request.ParseFromString(frame.header)) {
     return Answer(client, frame, rpc::Reply::INVALID, "the request makes no sense");
@@ -140,7 +146,7 @@ void Node::Impl::TellCatalogue(const Server::ClientPtr& client, const Frame& fra
   server_->Reply(client, frame, reply);
 }
 
-void Node::Impl::Serve(const Server::ClientPtr& client, Frame frame, const rpc::Io& io) {
+void Node::Impl::Serve(const Server::ClientPtr& client, Frame&& frame, const rpc::Io& io) {
   const auto served = served_.find(io.group());
   if (served == served_.end()) {
     return Answer(client, frame, rpc::Reply::NO_GROUP,
@@ -186,8 +192,8 @@ void Node::Impl::FenceOff(const Server::ClientPtr& client, Frame frame, const rp
   Ask(client, std::move(frame), fence.group(), ToShardRequest(fence), "fence");
 }
 
-void Node::Impl::Ask(const Server::ClientPtr& client, Frame frame, GroupId group,
-                     ShardRequest request, const char* what, uint64_t epoch) {
+void Node::Impl::Ask(const Server::ClientPtr& client, Frame&& frame, GroupId group,
+                     ShardRequest&& request, const char* what, uint64_t epoch) {
   if (core_->shard(group) == nullptr || group == kSystemGroup) {
     return Answer(client, frame, rpc::Reply::NO_GROUP,
                   fmt::format("node {} has no replica of group {}", options_.node, group));
@@ -224,7 +230,8 @@ void Node::Impl::OnReply(ShardReply reply) {
     answer_nanos_ += static_cast<uint64_t>(took);
   }
   if (options_.slow_request != 0 && took >= options_.slow_request) NoteSlow(asked, reply, took);
-  rpc::Reply out;
+  rpc::Reply& out = reply_;
+  out.Clear();
   std::vector<BufferSlice> payload;
   FillReply(reply, &out, &payload);
   if (reply.answer == ShardAnswer::kFenced && asked.by_own_epoch) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/logging.h"
+#include "client/io_codec.h"
 #include "daemon/handshake.h"
 #include "daemon/peer_wire.h"
 #include "daemon/request_wire.h"
@@ -301,7 +302,7 @@ void Server::Reply(const ClientPtr& client, const Frame& request, const rpc::Rep
   for (const BufferSlice& slice : payload) bytes += slice.length;
   --client->requests;
   client->bytes -= request.charged;
-  if (!client->connection->Send(FrameType::kReply, request.id, reply.SerializeAsString(),
+  if (!client->connection->Send(FrameType::kReply, request.id, EncodeReply(reply),
                                 std::move(payload), static_cast<uint32_t>(bytes))) {
     // It does not read its answers: better gone than a queue without end.
     client->connection->Close();
