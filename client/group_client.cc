@@ -117,7 +117,7 @@ void GroupClient::Submit(std::shared_ptr<GroupOp> op) {
 // --- The session --------------------------------------------------------------------------------
 
 uint64_t GroupClient::LowestUnanswered() const {
-  return unanswered_.empty() ? next_seq_ : unanswered_.begin()->first;
+  return unanswered_.empty() ? next_seq_ : unanswered_.front();
 }
 
 // One that ends at once (its time is up) calls this again. The loop that began it goes on instead:
@@ -149,7 +149,7 @@ bool GroupClient::BeginNext() {
   waiting_.pop_front();
   op->session = session_;
   op->seq = next_seq_++;
-  unanswered_.emplace(op->seq, op);
+  unanswered_.push_back(op->seq);
   last_mutation_ = SteadyClock::now();
   Attempt(op);
   return true;
@@ -157,7 +157,7 @@ bool GroupClient::BeginNext() {
 
 void GroupClient::SendControl(GroupOp::Purpose purpose, uint64_t session, milliseconds timeout,
                               GroupDone done) {
-  auto op = std::make_shared<GroupOp>(core_->context);
+  auto op = std::make_shared<GroupOp>();
   op->purpose = purpose;
   op->session = session;
   op->request.kind = GroupRequest::Kind::kZero;  // for the master
@@ -305,8 +305,9 @@ void GroupClient::Attempt(const std::shared_ptr<GroupOp>& op) {
 
 void GroupClient::Retry(const std::shared_ptr<GroupOp>& op, microseconds delay) {
   op->out = false;
-  op->retry_timer.expires_after(delay);
-  op->retry_timer.async_wait(
+  if (!op->retry_timer) op->retry_timer.emplace(*core_->context);
+  op->retry_timer->expires_after(delay);
+  op->retry_timer->async_wait(
       [self = shared_from_this(), op](const boost::system::error_code& error) {
         if (!error) self->Attempt(op);
       });
@@ -491,12 +492,15 @@ void GroupClient::ReadElsewhere(const std::shared_ptr<GroupOp>& op, NodeId node,
 void GroupClient::Finish(const std::shared_ptr<GroupOp>& op, GroupReply reply) {
   if (op->finished) return;
   op->finished = true;
-  op->retry_timer.cancel();
+  if (op->retry_timer) op->retry_timer->cancel();
   op->request.payload.clear();
   ops_.erase(op->active);
   // Whatever it was told is the last word: its number is not needed any more, and a copy that is
   // still on its way will come too late.
-  if (op->needs_session() && op->session == session_ && session_ != 0) unanswered_.erase(op->seq);
+  if (op->needs_session() && op->session == session_ && session_ != 0) {
+    const auto [from, to] = std::equal_range(unanswered_.begin(), unanswered_.end(), op->seq);
+    unanswered_.erase(from, to);
+  }
   const GroupDone done = std::move(op->done);
   const auto self = shared_from_this();
   core_->Release(op->bytes);

@@ -33,7 +33,7 @@ void GroupClient::LookAround(const GroupOp& op, TimePoint now) {
   if (looking_ || now < look_at_) return;
   look_at_ = now + kLookAgain;
   const NodeId silent = op.node;
-  GroupOp question(core_->context);
+  GroupOp question;
   question.request.kind = GroupRequest::Kind::kRead;
   question.request.group = id_;
   question.request.lba = op.request.lba;

@@ -70,7 +70,7 @@ void Router::Core::Submit(GroupRequest request, GroupDone done) {
 }
 
 void Router::Core::Admit(Queued queued) {
-  auto op = std::make_shared<GroupOp>(context);
+  auto op = std::make_shared<GroupOp>();
   op->request = std::move(queued.request);
   op->done = std::move(queued.done);
   op->deadline = queued.deadline;

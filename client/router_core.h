@@ -43,8 +43,6 @@ class BackOff {
 // One request of a group on its way.
 struct GroupOp {
   enum class Purpose { kIo, kOpenSession, kKeepAlive, kCloseSession };
-  explicit GroupOp(boost::asio::io_context* context) : retry_timer(*context) {}
-
   Purpose purpose = Purpose::kIo;
   GroupRequest request;
   GroupDone done;
@@ -68,7 +66,7 @@ struct GroupOp {
   uint64_t commit = 0;             // of the group, the highest that an answer said
   Status last_error;
   bool finished = false;
-  boost::asio::steady_timer retry_timer;
+  std::optional<boost::asio::steady_timer> retry_timer;  // once it was needed
   std::list<std::shared_ptr<GroupOp>>::iterator active;  // in GroupClient::ops_
 
   bool needs_session() const { return purpose == Purpose::kIo && request.is_mutation(); }
@@ -213,8 +211,8 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
   bool opening_ = false;
   bool touching_ = false;  // a keep-alive is out
   uint64_t next_seq_ = 1;
-  std::map<uint64_t, std::shared_ptr<GroupOp>> unanswered_;  // of session_, by number
-  std::deque<std::shared_ptr<GroupOp>> waiting_;             // for a session or its window
+  std::vector<uint64_t> unanswered_;              // numbers in session_, ascending
+  std::deque<std::shared_ptr<GroupOp>> waiting_;  // for a session or its window
   bool pumping_ = false;
   bool pump_again_ = false;
   TimePoint last_touched_{};  // the session, by an answer
