@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "base/coding.h"
 
@@ -73,33 +74,35 @@ class Writer {
   uint8_t* end_ = fields();
 };
 
-// Reads fields as Writer writes them. All fail after the first failure; other bytes may be a
-// message all the same.
+// Reads fields as Writer writes them, and is no longer good() once it met anything else: that may
+// be a message all the same.
 class Reader {
  public:
-  explicit Reader(std::span<const uint8_t> bytes) : in_(bytes) {}
+  explicit Reader(std::span<const uint8_t> bytes)
+      : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
 
-  // False at the end.
+  // False at the end, whichever it is.
   bool Next(uint32_t* tag) {
-    if (in_.remaining() == 0 || !good_) return false;
-    const uint32_t last = tag_;
-    good_ = in_.Varint32(&tag_) && tag_ > last;
+    if (at_ == end_ || !good_) return false;
+    const uint32_t last = std::exchange(tag_, GetShort());
+    good_ = good_ && tag_ > last;
     *tag = tag_;
     return good_;
   }
 
   template <typename T>
-  T Get(uint64_t most = std::numeric_limits<T>::max()) {
-    uint64_t value = 0;
-    good_ = good_ && in_.Varint64(&value) && value <= most;
+  T Get() {
+    const uint64_t value = GetVarint();
+    good_ = good_ && value <= static_cast<uint64_t>(std::numeric_limits<T>::max());
     return static_cast<T>(value);
   }
 
   std::span<const uint8_t> GetBytes() {
-    uint64_t length = 0;
-    std::span<const uint8_t> bytes;
-    good_ = good_ && in_.Varint64(&length) && in_.Bytes(length, &bytes);
-    return bytes;
+    const uint32_t length = GetShort();
+    good_ = good_ && length <= static_cast<size_t>(end_ - at_);
+    if (!good_) return {};
+    at_ += length;
+    return {at_ - length, length};
   }
 
   void GetPacked(google::protobuf::RepeatedField<uint32_t>* values) {
@@ -112,19 +115,37 @@ class Reader {
   }
 
   void GetPacked(google::protobuf::RepeatedField<uint64_t>* values) {
-    Decoder in(GetBytes());
-    uint64_t value = 0;
-    while (good_ && in.remaining() > 0) {
-      good_ = in.Varint64(&value);
-      if (good_) values->Add(value);
-    }
+    Reader in(GetBytes());
+    while (in.good_ && in.at_ < in.end_) values->Add(in.GetVarint());
+    good_ = good_ && in.good_;
   }
 
   void Fail() { good_ = false; }
   bool good() const { return good_; }
 
  private:
-  Decoder in_;
+  // Tags and lengths: of at most two bytes.
+  uint32_t GetShort() {
+    if (at_ < end_ && at_[0] < 0x80) return *at_++;
+    good_ = good_ && end_ - at_ >= 2 && at_[1] > 0 && at_[1] < 0x80;
+    if (!good_) return 0;
+    at_ += 2;
+    return (at_[-2] & 0x7fu) | uint32_t{at_[-1]} << 7;
+  }
+
+  uint64_t GetVarint() {
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64 && at_ < end_; shift += 7) {
+      const uint8_t byte = *at_++;
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    good_ = false;
+    return 0;
+  }
+
+  const uint8_t* at_;
+  const uint8_t* const end_;
   uint32_t tag_ = 0;
   bool good_ = true;
 };
@@ -194,17 +215,13 @@ std::string EncodeIo(const rpc::Io& io) {
 
 bool DecodeIo(std::string_view request, rpc::Io* io) {
   using I = rpc::Io;
-  Decoder whole(AsBytes(request));
-  uint8_t tag_of_io = 0;
-  uint64_t length = 0;
-  std::span<const uint8_t> fields;
-  if (!whole.U8(&tag_of_io) || tag_of_io != kIoTag || !whole.Varint64(&length) ||
-      length != whole.remaining() || !whole.Bytes(length, &fields)) {
-    return false;
-  }
+  Reader whole(AsBytes(request));
+  uint32_t tag = 0;
+  if (!whole.Next(&tag) || tag != kIoTag) return false;
+  Reader in(whole.GetBytes());
+  if (whole.Next(&tag) || !whole.good()) return false;
   io->Clear();
-  Reader in(fields);
-  for (uint32_t tag = 0; in.Next(&tag);) {
+  while (in.Next(&tag)) {
     switch (tag) {
       case Number(I::kKindFieldNumber): io->set_kind(static_cast<I::Kind>(in.Get<int>())); break;
       case Number(I::kGroupFieldNumber): io->set_group(in.Get<uint32_t>()); break;
