@@ -87,7 +87,6 @@ class SocketConnection final : public Connection,
   bool Parse();
   bool BeginFrame(const FrameHead& head);
   void FinishFrame();
-  void Deliver(Frame frame);
   void ScheduleFlush();
   void WriteOut();
   void WaitWritable();
@@ -272,7 +271,7 @@ bool SocketConnection::BeginFrame(const FrameHead& head) {
     Read();
     return false;
   }
-  Frame frame;
+  Frame& frame = partial_;
   frame.type = head.type;
   frame.id = head.id;
   frame.payload_bytes = head.payload_bytes;
@@ -295,7 +294,6 @@ bool SocketConnection::BeginFrame(const FrameHead& head) {
   copied_bytes_ += here;
   in_begin_ += kFrameHeadBytes + head.header_bytes + here;
   if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
-  partial_ = std::move(frame);
   payload_read_ = here;
   in_payload_ = true;
   return true;
@@ -304,11 +302,6 @@ bool SocketConnection::BeginFrame(const FrameHead& head) {
 void SocketConnection::FinishFrame() {
   in_payload_ = false;
   Frame frame = std::move(partial_);
-  partial_ = {};
-  Deliver(std::move(frame));
-}
-
-void SocketConnection::Deliver(Frame frame) {
   const auto handlers = handlers_;  // which the handler may replace or drop
   if (handlers && handlers->frame) handlers->frame(std::move(frame));
 }
@@ -341,7 +334,7 @@ void SocketConnection::ScheduleFlush() {
 void SocketConnection::WriteOut() {
   const bool waited = !out_.empty();
   while (!out_.empty() && !writing_ && socket_.is_open()) {
-    std::array<iovec, kMaxVectors> vectors{};
+    std::array<iovec, kMaxVectors> vectors;  // as many as are counted
     size_t count = 0;
     size_t skip = out_offset_;
     const auto add = [&](const void* data, size_t length) {

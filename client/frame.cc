@@ -29,25 +29,20 @@ void EncodeFrameHead(FrameType type, uint64_t id, std::string_view header, uint3
 }
 
 Result<FrameHead> DecodeFrameHead(std::span<const uint8_t> bytes, const FrameLimits& limits) {
-  Decoder in(bytes);
-  uint32_t magic = 0;
-  uint8_t version = 0;
-  uint8_t type = 0;
-  uint16_t flags = 0;
-  uint32_t crc = 0;
-  FrameHead head;
-  in.Fixed32(&magic);
-  in.U8(&version);
-  in.U8(&type);
-  in.Fixed16(&flags);
-  in.Fixed64(&head.id);
-  in.Fixed32(&head.header_bytes);
-  in.Fixed32(&head.payload_bytes);
-  in.Fixed32(&head.header_crc);
-  if (!in.Fixed32(&crc) || magic != kMagic || crc != Crc32c(bytes.first(kChecked))) {
+  const uint8_t* const in = bytes.data();
+  if (bytes.size() < kFrameHeadBytes || DecodeFixed32(in) != kMagic ||
+      DecodeFixed32(in + kChecked) != Crc32c(in, kChecked)) {
     return Status::Corruption(
         "not a frame: the caller is no Hydra client or node, or bytes were lost");
   }
+  FrameHead head;
+  const uint8_t version = in[4];
+  head.type = static_cast<FrameType>(in[5]);
+  const uint16_t flags = DecodeFixed16(in + 6);
+  head.id = DecodeFixed64(in + 8);
+  head.header_bytes = DecodeFixed32(in + 16);
+  head.payload_bytes = DecodeFixed32(in + 20);
+  head.header_crc = DecodeFixed32(in + 24);
   if (version != kVersion || flags != 0) {
     return Status::Unsupported(
         fmt::format("a frame of version {}: this build speaks {}; upgrade it", version, kVersion));
@@ -57,7 +52,6 @@ Result<FrameHead> DecodeFrameHead(std::span<const uint8_t> bytes, const FrameLim
                                           head.header_bytes, head.payload_bytes,
                                           limits.header_bytes, limits.payload_bytes));
   }
-  head.type = static_cast<FrameType>(type);
   return head;
 }
 
