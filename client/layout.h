@@ -82,18 +82,7 @@ class Layout {
     return piece;
   }
 
-  // All pieces of a range, in order.
-  std::vector<Piece> Split(uint64_t offset, uint64_t length) const {
-    std::vector<Piece> pieces;
-    pieces.reserve(length / kExtentBytes + 2);
-    for (uint64_t at = 0; at < length; at += pieces.back().bytes) {
-      pieces.push_back(First(offset + at, length - at));
-      pieces.back().at = at;
-    }
-    return pieces;
-  }
-
-  // The same for operations that need no payload: whole extents are grouped by shard.
+  // All of a range for operations that need no payload: whole extents are grouped by shard.
   RangePlan Plan(uint64_t offset, uint64_t length) const {
     RangePlan plan;
     std::vector<size_t> open(shards_, SIZE_MAX);  // index of the run that takes the next extent

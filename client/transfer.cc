@@ -67,13 +67,16 @@ void Transfer::Start(std::function<void(Status)> done) {
 }
 
 void Transfer::Plan() {
+  steps_.clear();
+  next_step_ = 0;
   const uint64_t from = offset_ + planned_;
   // Up to a multiple of the chunk, so that no extent is cut.
   const uint64_t end = std::min(offset_ + length_, (from / kPlanBytes + 1) * kPlanBytes);
   const uint64_t length = end - from;
   if (kind_ == Kind::kRead || kind_ == Kind::kWrite || kind_ == Kind::kMap) {
-    for (Piece& piece : volume_->layout.Split(from, length)) {
-      piece.at += planned_;
+    for (uint64_t at = 0; at < length; at += steps_.back().piece.bytes) {
+      Piece piece = volume_->layout.First(from + at, length - at);
+      piece.at = planned_ + at;
       const auto write =
           piece.whole_blocks ? GroupRequest::Kind::kWrite : GroupRequest::Kind::kWritePart;
       steps_.push_back({kind_ == Kind::kWrite ? write : GroupRequest::Kind::kRead, piece, {}});
@@ -117,11 +120,9 @@ void Transfer::PlanZeroPiece(const Piece& piece) {
 void Transfer::Fill() {
   const auto self = shared_from_this();
   while (in_flight_ < kMaxInFlight && error_.ok()) {
-    if (steps_.empty() && planned_ < length_) Plan();
-    if (steps_.empty()) break;
-    Step step = std::move(steps_.front());
-    steps_.pop_front();
-    Issue(std::move(step));
+    if (next_step_ == steps_.size() && planned_ < length_) Plan();
+    if (next_step_ == steps_.size()) break;
+    Issue(std::move(steps_[next_step_++]));
   }
   if (in_flight_ > 0) return;
   const auto done = std::move(done_);
@@ -150,7 +151,7 @@ void Transfer::FillPayload(const Piece& piece, GroupRequest* request) {
   request->payload.push_back(std::move(*copy));
 }
 
-void Transfer::Issue(Step step) {
+void Transfer::Issue(Step&& step) {
   GroupRequest request;
   request.kind = step.kind;
   Address(*volume_, step.piece.shard, guard_.get(), &request);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -49,7 +48,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   void Plan();
   void PlanZeroPiece(const Piece& piece);
   void Fill();
-  void Issue(Step step);
+  void Issue(Step&& step);
   void FillPayload(const Piece& piece, GroupRequest* request);
   void OnReply(const Piece& piece, const GroupReply& reply);
   void AddToMap(const Piece& piece, const GroupReply& reply);
@@ -66,7 +65,8 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
   std::function<void(Status)> done_;
 
   uint64_t planned_ = 0;  // bytes of the range
-  std::deque<Step> steps_;
+  std::vector<Step> steps_;
+  size_t next_step_ = 0;  // those before it are issued
   unsigned in_flight_ = 0;
   Status error_;
 };

@@ -49,19 +49,21 @@ Status VolumeState::Update() {
   return Status::Ok();
 }
 
+bool VolumeState::IsInside(uint64_t offset, uint64_t length) {
+  if (!Update().ok()) return false;
+  const uint64_t size = bytes;
+  return offset <= size && length <= size - offset;
+}
+
 void VolumeState::CheckRange(uint64_t offset, uint64_t length, std::function<void(Status)> then) {
-  const auto inside = [=, this] {
-    const uint64_t size = bytes;
-    return offset <= size && length <= size - offset;
-  };
+  if (IsInside(offset, length)) return then(Status::Ok());
   if (Status updated = Update(); !updated.ok()) return then(updated);
-  if (inside()) return then(Status::Ok());
   // It may have grown.
-  runtime->router.Refresh(runtime->options.timeout, [self = shared_from_this(), inside, offset,
-                                                     length, then](const Status& refreshed) {
+  runtime->router.Refresh(runtime->options.timeout, [self = shared_from_this(), offset, length,
+                                                     then](const Status& refreshed) {
     if (!refreshed.ok()) return then(refreshed);
+    if (self->IsInside(offset, length)) return then(Status::Ok());
     if (Status updated = self->Update(); !updated.ok()) return then(updated);
-    if (inside()) return then(Status::Ok());
     then(Status::OutOfRange(fmt::format("{} bytes at {} reach beyond the end of volume '{}', {}",
                                         length, offset, self->name, self->bytes.load())));
   });
@@ -278,17 +280,18 @@ namespace {
 void Run(const std::shared_ptr<VolumeState>& state, uint64_t offset, uint64_t length, bool change,
          std::function<void(std::function<void(Status)>)> start, internal::Callback<Status> done) {
   const Status checked = CheckArguments(offset, length);
-  state->runtime->Post([=, start = std::move(start), done = std::move(done)] {
+  state->runtime->Post([=, start = std::move(start), done = std::move(done)]() mutable {
     if (!checked.ok()) {
       ++state->errors;
       return done(checked);
     }
     const uint64_t id = change ? state->BeginChange() : 0;
-    const auto end = [state, id, done](const Status& status) {
+    std::function<void(Status)> end = [state, id, done = std::move(done)](const Status& status) {
       if (!status.ok()) ++state->errors;
       done(status);
       if (id != 0) state->EndChange(id);
     };
+    if (state->IsInside(offset, length)) return start(std::move(end));
     state->CheckRange(offset, length, [start, end](const Status& inside) {
       if (!inside.ok()) return end(inside);
       start(end);

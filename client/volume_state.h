@@ -26,8 +26,9 @@ struct VolumeState : std::enable_shared_from_this<VolumeState> {
 
   // Takes over what the catalogue says. kNotFound: the volume is gone.
   Status Update();
-  // OK if [offset, offset + length) is in the volume, asking the cluster if it is not in what is
-  // known.
+  // Whether [offset, offset + length) is in the volume, as far as is known.
+  bool IsInside(uint64_t offset, uint64_t length);
+  // OK if it is, asking the cluster if it is not in what is known.
   void CheckRange(uint64_t offset, uint64_t length, std::function<void(Status)> then);
 
   // Ends when no shard executes what was checked under an older epoch any more.
