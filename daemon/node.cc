@@ -248,20 +248,19 @@ Status Node::Impl::Start() {
   server.faults = faults_.get();
   server_ = std::make_unique<Server>(
       node_->io_.get(), server,
-      Server::Handlers{[this](const rpc::Hello& hello) { return Admit(hello); },
-                       [this](PeerMessage message) {
-                         CountBeat(message, false);
-                         const Nanos now = clock_.Now();
-                         stages_->Received(message, now);
-                         core_->Receive(std::move(message), now);
-                         Wake();
-                       },
-                       [this](const Server::ClientPtr& client, Frame frame) {
-                         OnRequest(client, std::move(frame));
-                       },
-                       [this](const rpc::GroupReport& report) { OnReport(report); },
-                       [this](NodeId peer, const rpc::Unfit& unfit) { OnUnfit(peer, unfit); },
-                       [this](NodeId peer) { core_->ConnectionLost(peer); }});
+      Server::Handlers{
+          [this](const rpc::Hello& hello) { return Admit(hello); },
+          [this](PeerMessage message) {
+            CountBeat(message, false);
+            const Nanos now = clock_.Now();
+            stages_->Received(message, now);
+            core_->Receive(std::move(message), now);
+            Wake();
+          },
+          [this](const Server::ClientPtr& client, const Frame& frame) { OnRequest(client, frame); },
+          [this](const rpc::GroupReport& report) { OnReport(report); },
+          [this](NodeId peer, const rpc::Unfit& unfit) { OnUnfit(peer, unfit); },
+          [this](NodeId peer) { core_->ConnectionLost(peer); }});
   HYDRA_RETURN_IF_ERROR(server_->Listen());
   links_->SetPeers(options_.peers);
   HYDRA_LOG_INFO("serving on {}", options_.listen);

@@ -61,7 +61,7 @@ class Node::Impl {
   // A request of a client that a shard has.
   struct Asked {
     Server::ClientPtr client;
-    Frame frame;  // without its payload
+    Server::Question question;
     GroupId group = 0;
     Nanos since = 0;
     const char* what = "";
@@ -80,20 +80,22 @@ class Node::Impl {
   void StopStep();
 
   // --- Serving. ---
-  void OnRequest(const Server::ClientPtr& client, Frame frame);
-  void OnOtherRequest(const Server::ClientPtr& client, Frame frame);  // than a common rpc::Io
-  void GetCatalogue(const Server::ClientPtr& client, Frame frame, const rpc::GetCatalogue& request);
+  void OnRequest(const Server::ClientPtr& client, const Frame& frame);
+  void OnOtherRequest(const Server::ClientPtr& client,
+                      const Frame& frame);  // than a common rpc::Io
+  void GetCatalogue(const Server::ClientPtr& client, const Frame& frame,
+                    const rpc::GetCatalogue& request);
   // `read`: everything that was answered before is applied here.
-  void TellCatalogue(const Server::ClientPtr& client, const Frame& frame,
+  void TellCatalogue(const Server::ClientPtr& client, const Server::Question& question,
                      const rpc::GetCatalogue& request, bool read);
-  void Serve(const Server::ClientPtr& client, Frame&& frame, const rpc::Io& io);
+  void Serve(const Server::ClientPtr& client, const Frame& frame, const rpc::Io& io);
   // `epoch`: under which the caller checked that it may; 0: it did not.
-  void Ask(const Server::ClientPtr& client, Frame&& frame, GroupId group, ShardRequest&& request,
-           const char* what, uint64_t epoch = 0);
-  void FenceOff(const Server::ClientPtr& client, Frame frame, const rpc::Fence& fence);
+  void Ask(const Server::ClientPtr& client, const Server::Question& question, GroupId group,
+           ShardRequest&& request, const char* what, uint64_t epoch = 0);
+  void FenceOff(const Server::ClientPtr& client, const Frame& frame, const rpc::Fence& fence);
   void OnReply(ShardReply reply);
-  void Answer(const Server::ClientPtr& client, const Frame& frame, rpc::Reply::Answer answer,
-              const std::string& message = {}, NodeId master = 0);
+  void Answer(const Server::ClientPtr& client, const Server::Question& question,
+              rpc::Reply::Answer answer, const std::string& message = {}, NodeId master = 0);
   void AnswerStatus(const Server::ClientPtr& client, const Frame& frame, const Status& status);
   void NoteSlow(const Asked& asked, const ShardReply& reply, Nanos took);
 

@@ -13,13 +13,13 @@
 
 namespace hydra {
 
-void Node::Impl::Answer(const Server::ClientPtr& client, const Frame& frame,
+void Node::Impl::Answer(const Server::ClientPtr& client, const Server::Question& question,
                         rpc::Reply::Answer answer, const std::string& message, NodeId master) {
   rpc::Reply reply;
   reply.set_answer(answer);
   reply.set_message(message);
   reply.set_master(master);
-  server_->Reply(client, frame, reply);
+  server_->Reply(client, question, reply);
 }
 
 void Node::Impl::AnswerStatus(const Server::ClientPtr& client, const Frame& frame,
@@ -38,39 +38,35 @@ void Node::Impl::Accept(const std::shared_ptr<Connection>& connection) {
   server_->Accept(connection);
 }
 
-void Node::Impl::OnRequest(const Server::ClientPtr& client, Frame frame) {
+void Node::Impl::OnRequest(const Server::ClientPtr& client, const Frame& frame) {
   requests_->Add();
   last_asked_ = clock_.Now();
-  if (!stopping_ && DecodeIo(frame.header, &io_)) return Serve(client, std::move(frame), io_);
-  OnOtherRequest(client, std::move(frame));
+  if (!stopping_ && DecodeIo(frame.header, &io_)) return Serve(client, frame, io_);
+  OnOtherRequest(client, frame);
 }
 
-void Node::Impl::OnOtherRequest(const Server::ClientPtr& client, Frame frame) {
+void Node::Impl::OnOtherRequest(const Server::ClientPtr& client, const Frame& frame) {
   rpc::Request request;
   if (!request.ParseFromString(frame.header)) {
     return Answer(client, frame, rpc::Reply::INVALID, "the request makes no sense");
   }
   if (stopping_) return Answer(client, frame, rpc::Reply::NOT_MASTER, "the node stops");
   switch (request.body_case()) {
-    case rpc::Request::kIo: return Serve(client, std::move(frame), request.io());
+    case rpc::Request::kIo: return Serve(client, frame, request.io());
     case rpc::Request::kOpenSession: {
       const GroupId group = request.open_session().group();
-      return Ask(client, std::move(frame), group, ToShardRequest(request.open_session()),
-                 "open session");
+      return Ask(client, frame, group, ToShardRequest(request.open_session()), "open session");
     }
     case rpc::Request::kKeepAlive: {
       const GroupId group = request.keep_alive().group();
-      return Ask(client, std::move(frame), group, ToShardRequest(request.keep_alive()),
-                 "keep alive");
+      return Ask(client, frame, group, ToShardRequest(request.keep_alive()), "keep alive");
     }
     case rpc::Request::kCloseSession: {
       const GroupId group = request.close_session().group();
-      return Ask(client, std::move(frame), group, ToShardRequest(request.close_session()),
-                 "close session");
+      return Ask(client, frame, group, ToShardRequest(request.close_session()), "close session");
     }
-    case rpc::Request::kFence: return FenceOff(client, std::move(frame), request.fence());
-    case rpc::Request::kGetCatalogue:
-      return GetCatalogue(client, std::move(frame), request.get_catalogue());
+    case rpc::Request::kFence: return FenceOff(client, frame, request.fence());
+    case rpc::Request::kGetCatalogue: return GetCatalogue(client, frame, request.get_catalogue());
     case rpc::Request::kCreateVolume:
       return Change(client, frame, [r = request.create_volume()](rpc::Catalogue* catalogue) {
         return AddVolume(r, catalogue);
@@ -110,7 +106,7 @@ void Node::Impl::OnOtherRequest(const Server::ClientPtr& client, Frame frame) {
 // A linearizable read of group 0 comes first, so that whoever asks sees every change that was
 // answered before, whichever node it asks. If that cannot be had, an older catalogue is better than
 // none: it says where to ask.
-void Node::Impl::GetCatalogue(const Server::ClientPtr& client, Frame frame,
+void Node::Impl::GetCatalogue(const Server::ClientPtr& client, const Frame& frame,
                               const rpc::GetCatalogue& request) {
   if (core_->shard(kSystemGroup) == nullptr) return TellCatalogue(client, frame, request, false);
   ShardRequest read;
@@ -118,21 +114,21 @@ void Node::Impl::GetCatalogue(const Server::ClientPtr& client, Frame frame,
   read.kind = ShardRequest::Kind::kRead;
   read.count = 1;
   const Nanos now = clock_.Now();
-  Asked asked{client, std::move(frame), kSystemGroup, now, "catalogue", false};
+  Asked asked{client, frame, kSystemGroup, now, "catalogue", false};
   asked.catalogue = std::make_unique<const rpc::GetCatalogue>(request);
   asked_.emplace(read.id, std::move(asked));
   core_->Submit(kSystemGroup, std::move(read), now);
   Wake();
 }
 
-void Node::Impl::TellCatalogue(const Server::ClientPtr& client, const Frame& frame,
+void Node::Impl::TellCatalogue(const Server::ClientPtr& client, const Server::Question& question,
                                const rpc::GetCatalogue& request, bool read) {
   keeper_->Look(clock_.Now());
   if (request.current() && !(read && keeper_->current())) {
-    return Answer(client, frame, rpc::Reply::BUSY, "the catalogue here may be old");
+    return Answer(client, question, rpc::Reply::BUSY, "the catalogue here may be old");
   }
   if (!keeper_->known()) {
-    return Answer(client, frame, rpc::Reply::BUSY, "the catalogue is not known yet");
+    return Answer(client, question, rpc::Reply::BUSY, "the catalogue is not known yet");
   }
   rpc::Reply reply;
   if (keeper_->catalogue().version() > request.newer_than()) {
@@ -143,10 +139,10 @@ void Node::Impl::TellCatalogue(const Server::ClientPtr& client, const Frame& fra
     }
     reply.set_catalogue(told_catalogue_);
   }
-  server_->Reply(client, frame, reply);
+  server_->Reply(client, question, reply);
 }
 
-void Node::Impl::Serve(const Server::ClientPtr& client, Frame&& frame, const rpc::Io& io) {
+void Node::Impl::Serve(const Server::ClientPtr& client, const Frame& frame, const rpc::Io& io) {
   const auto served = served_.find(io.group());
   if (served == served_.end()) {
     return Answer(client, frame, rpc::Reply::NO_GROUP,
@@ -170,39 +166,40 @@ void Node::Impl::Serve(const Server::ClientPtr& client, Frame&& frame, const rpc
   }
   const bool reads = io.kind() == rpc::Io::READ;
   if (reads) {
+    Server::Question question(frame);
     if (!io.map_only()) {
-      server_->Expect(client, &frame, io.count() * served->second.block_pages * kPageSize);
+      server_->Expect(client, &question, io.count() * served->second.block_pages * kPageSize);
     }
-    return Ask(client, std::move(frame), io.group(), std::move(*request), "read", io.epoch());
+    return Ask(client, question, io.group(), std::move(*request), "read", io.epoch());
   }
   // It was checked twice, by the caller under its epoch and here under this node's.
   const uint64_t own = served->second.epoch;
   request->context.epoch = io.epoch() == 0 ? own : std::min(io.epoch(), own);
-  Ask(client, std::move(frame), io.group(), std::move(*request), "write", io.epoch());
+  Ask(client, frame, io.group(), std::move(*request), "write", io.epoch());
 }
 
 // No further than the catalogue is: an epoch from nowhere would lock everyone out.
-void Node::Impl::FenceOff(const Server::ClientPtr& client, Frame frame, const rpc::Fence& fence) {
+void Node::Impl::FenceOff(const Server::ClientPtr& client, const Frame& frame,
+                          const rpc::Fence& fence) {
   const auto served = served_.find(fence.group());
   if (served != served_.end() && fence.epoch() > served->second.epoch) {
     return Answer(
         client, frame, rpc::Reply::BUSY,
         fmt::format("node {} does not know of epoch {} yet", options_.node, fence.epoch()));
   }
-  Ask(client, std::move(frame), fence.group(), ToShardRequest(fence), "fence");
+  Ask(client, frame, fence.group(), ToShardRequest(fence), "fence");
 }
 
-void Node::Impl::Ask(const Server::ClientPtr& client, Frame&& frame, GroupId group,
-                     ShardRequest&& request, const char* what, uint64_t epoch) {
+void Node::Impl::Ask(const Server::ClientPtr& client, const Server::Question& question,
+                     GroupId group, ShardRequest&& request, const char* what, uint64_t epoch) {
   if (core_->shard(group) == nullptr || group == kSystemGroup) {
-    return Answer(client, frame, rpc::Reply::NO_GROUP,
+    return Answer(client, question, rpc::Reply::NO_GROUP,
                   fmt::format("node {} has no replica of group {}", options_.node, group));
   }
   const Nanos now = clock_.Now();
   request.id = next_request_++;
   const bool opens = request.context.kind == RequestKind::kOpenSession;
-  frame.payload = {};
-  Asked asked{client, std::move(frame), group, now, what, opens};
+  Asked asked{client, question, group, now, what, opens};
   asked.by_own_epoch = epoch == 0 || request.context.epoch < epoch;
   asked_.emplace(request.id, std::move(asked));
   core_->Submit(group, std::move(request), now);
@@ -219,7 +216,7 @@ void Node::Impl::OnReply(ShardReply reply) {
   asked_.erase(found);
   if (asked.catalogue != nullptr) {
     const bool read = reply.answer == ShardAnswer::kDone;
-    return TellCatalogue(asked.client, asked.frame, *asked.catalogue, read);
+    return TellCatalogue(asked.client, asked.question, *asked.catalogue, read);
   }
   const Nanos now = clock_.Now();
   const Nanos took = now - asked.since;
@@ -241,7 +238,7 @@ void Node::Impl::OnReply(ShardReply reply) {
   if (asked.opens_session && out.answer() == rpc::Reply::DONE) {
     out.set_session(VersionInstance(reply.outcome.version));
   }
-  server_->Reply(asked.client, asked.frame, out, std::move(payload));
+  server_->Reply(asked.client, asked.question, out, std::move(payload));
 }
 
 void Node::Impl::NoteSlow(const Asked& asked, const ShardReply& reply, Nanos took) {
@@ -250,7 +247,7 @@ void Node::Impl::NoteSlow(const Asked& asked, const ShardReply& reply, Nanos too
   // the right to read, then for the disk.
   const Nanos waited = reply.begun == 0 ? took : reply.begun - asked.since;
   HYDRA_LOG_WARN("slow request: id {} {} group {} answer {} took {} ms: {} until {}, {} {}",
-                 asked.frame.id, asked.what, asked.group, static_cast<int>(reply.answer),
+                 asked.question.id, asked.what, asked.group, static_cast<int>(reply.answer),
                  took / kMillisecond, waited / kMillisecond,
                  reply.begun == 0 ? "refused"
                  : reply.data     ? "it could be read"

@@ -267,7 +267,7 @@ void Server::BecomeClient(const std::shared_ptr<Caller>& caller) {
                                frame.charged = frame.payload_bytes;
                                known->bytes += frame.charged;
                                Throttle(known);
-                               handlers_.request(known, std::move(frame));
+                               handlers_.request(known, frame);
                              },
                              [this, weak = std::weak_ptr<Client>(client)](const Status&) {
                                if (const ClientPtr known = weak.lock()) Drop(known);
@@ -277,7 +277,7 @@ void Server::BecomeClient(const std::shared_ptr<Caller>& caller) {
                              }});
 }
 
-void Server::Expect(const ClientPtr& client, Frame* request, size_t answer_bytes) {
+void Server::Expect(const ClientPtr& client, Question* request, size_t answer_bytes) {
   request->charged += answer_bytes;
   client->bytes += answer_bytes;
   Throttle(client);
@@ -296,7 +296,7 @@ void Server::Throttle(const ClientPtr& client) {
   enough ? client->connection->Pause() : client->connection->Resume();
 }
 
-void Server::Reply(const ClientPtr& client, const Frame& request, const rpc::Reply& reply,
+void Server::Reply(const ClientPtr& client, const Question& request, const rpc::Reply& reply,
                    std::vector<BufferSlice> payload) {
   size_t bytes = 0;
   for (const BufferSlice& slice : payload) bytes += slice.length;

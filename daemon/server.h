@@ -42,11 +42,17 @@ class Server {
   };
   struct Client;
   using ClientPtr = std::shared_ptr<Client>;
+  // What is left of a request until it is answered.
+  struct Question {
+    Question(const Frame& request) : id(request.id), charged(request.charged) {}
+    uint64_t id;
+    size_t charged;  // as the frame's
+  };
   struct Handlers {
     // Whether to talk to a peer that says this of itself, and knows the secret; if not, why.
     std::function<Result<rpc::Ready>(const rpc::Hello& hello)> admit;
     std::function<void(PeerMessage message)> peer;
-    std::function<void(const ClientPtr& client, Frame frame)> request;
+    std::function<void(const ClientPtr& client, const Frame& frame)> request;
     std::function<void(const rpc::GroupReport& report)> report = {};
     std::function<void(NodeId peer, const rpc::Unfit& unfit)> unfit = {};
     std::function<void(NodeId peer)> lost = {};  // its connection, after all that came on it
@@ -59,9 +65,9 @@ class Server {
   // Someone in this process calls.
   void Accept(std::shared_ptr<Connection> connection);
   // Counts the answer that will be given against the client, until it has taken it.
-  void Expect(const ClientPtr& client, Frame* request, size_t answer_bytes);
+  void Expect(const ClientPtr& client, Question* request, size_t answer_bytes);
   // Every request is answered once, unless its client is gone.
-  void Reply(const ClientPtr& client, const Frame& request, const rpc::Reply& reply,
+  void Reply(const ClientPtr& client, const Question& request, const rpc::Reply& reply,
              std::vector<BufferSlice> payload = {});
   // Hangs up on a peer: who it said to be is another now.
   void DropPeer(NodeId node);
