@@ -43,7 +43,7 @@ Router::Core::Core(boost::asio::io_context* context_in, RouterOptions options_in
       catalogue(std::make_shared<CatalogueView>()),
       tick_(*context) {}
 
-void Router::Core::Submit(GroupRequest request, GroupDone done) {
+void Router::Core::Submit(GroupRequest&& request, GroupDone&& done) {
   ++stats.requests;
   Queued queued{std::move(request), std::move(done), SteadyClock::now(), 0};
   queued.deadline += queued.request.timeout;
@@ -69,7 +69,7 @@ void Router::Core::Submit(GroupRequest request, GroupDone done) {
   stats.queued = queue_.size();
 }
 
-void Router::Core::Admit(Queued queued) {
+void Router::Core::Admit(Queued&& queued) {
   auto op = std::make_shared<GroupOp>();
   op->request = std::move(queued.request);
   op->done = std::move(queued.done);
@@ -109,6 +109,7 @@ std::shared_ptr<GroupClient> Router::Core::GroupOf(GroupId id) {
 
 void Router::Core::Wake(TimePoint at) {
   if (stopped || at == TimePoint::max()) return;
+  if (tick_at_ && *tick_at_ <= at) return;
   at = std::max(at, SteadyClock::now() + kTick);
   if (tick_at_ && *tick_at_ <= at) return;
   tick_at_ = at;

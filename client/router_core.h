@@ -77,7 +77,7 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
   Core(boost::asio::io_context* context, RouterOptions options);
 
   // router.cc: admission
-  void Submit(GroupRequest request, GroupDone done);
+  void Submit(GroupRequest&& request, GroupDone&& done);
   void Release(size_t bytes);
 
   // router_catalogue.cc
@@ -119,7 +119,7 @@ class Router::Core : public std::enable_shared_from_this<Router::Core> {
     size_t bytes = 0;
   };
 
-  void Admit(Queued queued);
+  void Admit(Queued&& queued);
   void Tick();
   Status Adopt(const rpc::Reply& reply);
   void Apply(CatalogueView view);

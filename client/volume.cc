@@ -93,13 +93,14 @@ void VolumeState::NoteCommit(uint32_t shard, uint64_t commit) {
 }
 
 uint64_t VolumeState::BeginChange() {
-  changes_.insert(next_change_);
+  changes_.push_back(next_change_);
   return next_change_++;
 }
 
 void VolumeState::EndChange(uint64_t change) {
-  changes_.erase(change);
-  const uint64_t lowest = changes_.empty() ? next_change_ : *changes_.begin();
+  const auto [from, to] = std::equal_range(changes_.begin(), changes_.end(), change);
+  changes_.erase(from, to);
+  const uint64_t lowest = changes_.empty() ? next_change_ : changes_.front();
   while (!waiters_.empty() && waiters_.front().until <= lowest) {
     const auto then = std::move(waiters_.front().then);
     waiters_.pop_front();
@@ -276,9 +277,11 @@ Volume::Watch Volume::WatchAccess(std::function<void(uint64_t)> changed, millise
 
 namespace {
 
-// Checks the range, runs a transfer, counts it. `done` runs on the runtime's thread.
+// Checks the range, runs a transfer, counts it. `start` takes what is to be called at the end, a
+// std::function<void(Status)>. `done` runs on the runtime's thread.
+template <typename Start>
 void Run(const std::shared_ptr<VolumeState>& state, uint64_t offset, uint64_t length, bool change,
-         std::function<void(std::function<void(Status)>)> start, internal::Callback<Status> done) {
+         Start start, internal::Callback<Status> done) {
   const Status checked = CheckArguments(offset, length);
   state->runtime->Post([=, start = std::move(start), done = std::move(done)]() mutable {
     if (!checked.ok()) {

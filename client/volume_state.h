@@ -8,7 +8,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -66,7 +65,7 @@ struct VolumeState : std::enable_shared_from_this<VolumeState> {
   };
   std::unique_ptr<std::atomic<uint64_t>[]> commits_;  // one per shard
   uint64_t next_change_ = 1;
-  std::set<uint64_t> changes_;
+  std::vector<uint64_t> changes_;  // ascending
   std::list<Waiter> waiters_;
 };
 
