@@ -145,6 +145,10 @@ class Decoder {
   bool Big64(uint64_t* v) { return Whole<uint64_t, DecodeBig64>(v); }
 
   bool Varint64(uint64_t* v) {
+    if (!failed_ && position_ < bytes_.size() && bytes_[position_] < 0x80) {  // mostly
+      *v = bytes_[position_++];
+      return true;
+    }
     uint64_t value = 0;
     for (unsigned i = 0; i < kMaxVarint64Bytes; ++i) {
       if (!Need(i + 1)) return false;
@@ -187,7 +191,7 @@ class Decoder {
     uint64_t length = 0;
     std::span<const uint8_t> bytes;
     if (!Varint64(&length) || !Bytes(length, &bytes)) return false;
-    out->assign(bytes.begin(), bytes.end());
+    out->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return true;
   }
 

@@ -247,7 +247,7 @@ void NodeCore::Receive(PeerMessage message, Nanos now) {
   target->Step(std::move(inner), now);
 }
 
-void NodeCore::Submit(GroupId group, ShardRequest request, Nanos now) {
+void NodeCore::Submit(GroupId group, ShardRequest&& request, Nanos now) {
   clients_ = true;
   Shard* target = shard(group);
   if (target != nullptr) target->Submit(std::move(request), now);

@@ -81,7 +81,7 @@ class NodeCore {
   void Tick(Nanos now);
   void Receive(PeerMessage message, Nanos now);
   void ConnectionLost(NodeId peer) { leases_->ConnectionLost(peer); }
-  void Submit(GroupId group, ShardRequest request, Nanos now);
+  void Submit(GroupId group, ShardRequest&& request, Nanos now);
   void Completed(const std::vector<Completion>& completions, Nanos now);
   void ReadDone(ShardRead read, Nanos now);
   void Pump(Nanos now, NodeOutput* out);

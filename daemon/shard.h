@@ -236,7 +236,7 @@ class Shard {
   // Something of this group was found rotten (Engine::TakeDamage, scrub).
   void OnDamage(const Damage& damage, Nanos now);
   void OnNotice(NodeId from, const paxos::Notice& notice, Nanos now);
-  void Submit(ShardRequest request, Nanos now);
+  void Submit(ShardRequest&& request, Nanos now);
   void Completed(uint64_t local_token, Nanos now);
   void ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now);
   Status ChangeMembers(const std::vector<paxos::Member>& members, Nanos now);
@@ -372,7 +372,7 @@ class Shard {
   void DropUnproposed();
   void BecomeReadyIfApplied(Nanos now);
   Status CheckMutation(const ShardRequest& request) const;
-  void Mutate(ShardRequest request, Nanos now, bool locked);
+  void Mutate(ShardRequest&& request, Nanos now, bool locked);
   void Resolve(uint64_t ticket, Nanos now);
   Status CheckPart(const ShardRequest& request) const;
   static bool NeedsRead(const ShardRequest& request);
@@ -385,7 +385,7 @@ class Shard {
   bool RefuseForSpace(const ShardRequest& request, Nanos now);
   void GiveWay(uint64_t bytes, Nanos now);
   void AnswerAndSettle(const Proposed& operation, ShardAnswer answer, Outcome outcome);
-  void Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now);
+  void Join(ShardRequest&& request, RangeLocks::Ticket lock, Nanos now);
   bool Gathers() const;
   bool FlushBuilder(Nanos now);
   void ReleaseLock(RangeLocks::Ticket ticket, Nanos now);

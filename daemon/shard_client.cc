@@ -117,7 +117,7 @@ void Shard::Abandon(Nanos now, ShardOutput* out) {
 
 // --- Mutations ----------------------------------------------------------------------------------
 
-void Shard::Submit(ShardRequest request, Nanos now) {
+void Shard::Submit(ShardRequest&& request, Nanos now) {
   Touch();
   now_ = std::max(now_, now);
   if (request.kind == ShardRequest::Kind::kReadLocal) {
@@ -320,7 +320,7 @@ bool Shard::RefuseForSpace(const ShardRequest& request, Nanos now) {
   return true;
 }
 
-void Shard::Mutate(ShardRequest request, Nanos now, bool locked) {
+void Shard::Mutate(ShardRequest&& request, Nanos now, bool locked) {
   if (!ready()) return Answer(request, ShardAnswer::kNotMaster);
   ShardAnswer refusal = ShardAnswer::kBusy;
   Outcome repeat;
@@ -441,7 +441,7 @@ void Shard::Merge(const Buffer& blocks, ShardRequest* request) const {
 }
 
 // Gives the request a place in the entry being built, and decides it.
-void Shard::Join(ShardRequest request, RangeLocks::Ticket lock, Nanos now) {
+void Shard::Join(ShardRequest&& request, RangeLocks::Ticket lock, Nanos now) {
   // What was built before has to be proposed first: the order of decisions is that of the log.
   if (held_ != nullptr) return Answer(request, ShardAnswer::kBusy);
   // A compare-and-write has waited for its read: meanwhile it may have been repeated and done, or
