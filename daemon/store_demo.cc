@@ -11,8 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-
-#include <CLI/CLI.hpp>
+#include <string>
 
 #include "base/clock.h"
 #include "base/crc32c.h"
@@ -239,10 +238,15 @@ Status Demo(const std::string& dir) {
 }  // namespace hydra
 
 int main(int argc, char** argv) {
-  CLI::App app("Shows Hydra's storage engine surviving kill -9 and finding a flipped bit.");
-  std::string dir;
-  app.add_option("DIR", dir, "directory for the store; must not exist or be empty")->required();
-  CLI11_PARSE(app, argc, argv);
+  const std::string dir = argc == 2 ? argv[1] : "";
+  if (dir.empty() || dir.starts_with("-")) {
+    const bool help = dir == "-h" || dir == "--help";
+    std::fprintf(help ? stdout : stderr,
+                 "usage: store-demo DIR\n"
+                 "Shows Hydra's storage engine surviving kill -9 and finding a flipped bit, in a "
+                 "directory that\nmust not exist or be empty.\n");
+    return help ? 0 : 2;
+  }
   hydra::SetLogLevel(hydra::LogLevel::kWarn);
   const hydra::Status status = hydra::Demo(dir);
   if (!status.ok()) {

@@ -11,15 +11,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 #include <nlohmann/json.hpp>
+
+#include "tests/support/command_line.h"
 
 namespace {
 
@@ -253,19 +255,17 @@ int Run(const Load& load) {
 
 int main(int argc, char** argv) {
   Load load;
-  CLI::App app("Measures an iSCSI unit with libiscsi.");
-  app.add_option("url", load.urls, "iscsi://HOST:PORT/TARGET/LUN; sessions go to them in turn")
-      ->required();
-  app.add_option("--rw", load.rw, "randread, randwrite, read or write")
-      ->check(CLI::IsMember({"randread", "randwrite", "read", "write"}));
-  app.add_option("--bs", load.block, "bytes per command")->check(CLI::Range(512u, 1u << 20));
-  app.add_option("--iodepth", load.depth, "commands under way per session")
-      ->check(CLI::Range(1u, 256u));
-  app.add_option("--sessions", load.sessions)->check(CLI::Range(1u, 256u));
-  app.add_option("--runtime", load.seconds, "seconds")->check(CLI::Range(1u, 600u));
-  app.add_option("--size", load.size, "bytes of the unit that are used")
-      ->transform(CLI::AsSizeValue(false));
-  app.add_flag("--json", load.json);
-  CLI11_PARSE(app, argc, argv);
+  hydra::test::CommandLine line("Measures an iSCSI unit with libiscsi.");
+  line.Add("url", &load.urls, "iscsi://HOST:PORT/TARGET/LUN; sessions go to them in turn")
+      .Required();
+  line.Add("--rw", &load.rw, "randread, randwrite, read or write")
+      .OneOf({"randread", "randwrite", "read", "write"});
+  line.Add("--bs", &load.block, "bytes per command").Between(512, 1u << 20);
+  line.Add("--iodepth", &load.depth, "commands under way per session").Between(1, 256);
+  line.Add("--sessions", &load.sessions).Between(1, 256);
+  line.Add("--runtime", &load.seconds, "seconds").Between(1, 600);
+  line.Add("--size", &load.size, "bytes of the unit that are used").Size();
+  line.Add("--json", &load.json);
+  if (const std::optional<int> status = line.Parse(argc, argv)) return *status;
   return Run(load);
 }

@@ -11,14 +11,15 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/bench/light.h"
+#include "tests/support/command_line.h"
 
 namespace hydra::light {
 namespace {
@@ -149,14 +150,13 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   hydra::light::Options options;
-  CLI::App app("Measures three durable copies of 4 KiB writes, and nothing else.");
-  app.add_option("--iodepth", options.depth, "writes under way")
-      ->check(CLI::Range(size_t{1}, hydra::light::kMaxDepth));
-  app.add_option("--runtime", options.seconds, "seconds")->check(CLI::Range(0.1, 600.0));
-  app.add_option("--dir", options.dir, "where the three logs of 256 MiB go")
-      ->required()
-      ->check(CLI::ExistingDirectory);
-  app.add_flag("--json", options.json);
-  CLI11_PARSE(app, argc, argv);
+  hydra::test::CommandLine line("Measures three durable copies of 4 KiB writes, and nothing else.");
+  line.Add("--iodepth", &options.depth, "writes under way").Between(1, hydra::light::kMaxDepth);
+  line.Add("--runtime", &options.seconds, "seconds").BetweenReals(0.1, 600.0);
+  line.Add("--dir", &options.dir, "where the three logs of 256 MiB go")
+      .Required()
+      .ExistingDirectory();
+  line.Add("--json", &options.json);
+  if (const std::optional<int> status = line.Parse(argc, argv)) return *status;
   return hydra::light::Run(options);
 }

@@ -14,16 +14,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "paxos/lease_table.h"
 #include "paxos/replica.h"
+#include "tests/support/command_line.h"
 
 namespace hydra::bench {
 namespace {
@@ -141,11 +142,11 @@ int Main(int argc, char** argv) {
   double seconds = 2;
   bool json = false;
   bool strict = false;
-  CLI::App app("the consensus core alone: entries per second, memory of an idle group");
-  app.add_option("--seconds", seconds, "of each measurement")->check(CLI::Range(0.01, 600.0));
-  app.add_flag("--json", json, "for programs");
-  app.add_flag("--strict", strict, "exit with 1 if a bar was missed");
-  CLI11_PARSE(app, argc, argv);
+  test::CommandLine line("the consensus core alone: entries per second, memory of an idle group");
+  line.Add("--seconds", &seconds, "of each measurement").BetweenReals(0.01, 600.0);
+  line.Add("--json", &json, "for programs");
+  line.Add("--strict", &strict, "exit with 1 if a bar was missed");
+  if (const std::optional<int> status = line.Parse(argc, argv)) return *status;
 
   nlohmann::json figures;
   double best = 0;

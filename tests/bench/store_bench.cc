@@ -13,17 +13,18 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "base/logging.h"
 #include "base/posix_file.h"
 #include "tests/bench/store_bench_figures.h"
 #include "tests/bench/store_bench_system.h"
+#include "tests/support/command_line.h"
 
 namespace hydra::bench {
 
@@ -235,26 +236,24 @@ int Run(const Arguments& arguments, const char* program) {
 
 int main(int argc, char** argv) {
   hydra::bench::Arguments arguments;
-  CLI::App app("Measures the storage engine beside fio on the same file system.", "store-bench");
+  hydra::test::CommandLine line("Measures the storage engine beside fio on the same file system.",
+                                "store-bench");
   std::set<std::string> names;
   for (const auto& figure : hydra::bench::kFigures) names.insert(figure.name);
-  app.add_option("--dir", arguments.dir, "A directory on the disk to measure")
-      ->check(CLI::ExistingDirectory);
-  app.add_flag("--json", arguments.json, "Print JSON instead of a table");
-  app.add_option("--only", arguments.only, "Measure only these figures")
-      ->delimiter(',')
-      ->check(CLI::IsMember(names));
-  app.add_option("--map-blocks", arguments.map_blocks, "Measure maps of these sizes, ascending")
-      ->delimiter(',')
-      ->check(CLI::Range(uint64_t{100'000}, uint64_t{1'000'000'000}));
-  app.add_flag("--quick", arguments.quick, "Small sizes: a look, not a result");
-  app.add_option("--scale", arguments.scale, "Multiplies the sizes of data sets")
-      ->check(CLI::Range(0.01, 100.0));
-  app.add_flag("--strict", arguments.strict, "Exit with 1 if a bar is missed");
-  app.add_option("--child-memory", arguments.child_memory)->group("");
-  app.add_option("--child-blocks", arguments.child_blocks)->group("");
-  app.add_option("--child-operations", arguments.child_operations)->group("");
-  CLI11_PARSE(app, argc, argv);
+  line.Add("--dir", &arguments.dir, "A directory on the disk to measure").ExistingDirectory();
+  line.Add("--json", &arguments.json, "Print JSON instead of a table");
+  line.Add("--only", &arguments.only, "Measure only these figures").CommaLists().OneOf(names);
+  line.Add("--map-blocks", &arguments.map_blocks, "Measure maps of these sizes, ascending")
+      .CommaLists()
+      .Between(100'000, 1'000'000'000);
+  line.Add("--quick", &arguments.quick, "Small sizes: a look, not a result");
+  line.Add("--scale", &arguments.scale, "Multiplies the sizes of data sets")
+      .BetweenReals(0.01, 100.0);
+  line.Add("--strict", &arguments.strict, "Exit with 1 if a bar is missed");
+  line.Add("--child-memory", &arguments.child_memory).Hidden();
+  line.Add("--child-blocks", &arguments.child_blocks).Hidden();
+  line.Add("--child-operations", &arguments.child_operations).Hidden();
+  if (const std::optional<int> status = line.Parse(argc, argv)) return *status;
   if (arguments.dir.empty() && arguments.child_memory.empty()) {
     fmt::print(stderr, "store-bench: --dir is required\n");
     return 2;

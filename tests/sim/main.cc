@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -23,6 +22,7 @@
 #include "tests/sim/campaign.h"
 #include "tests/sim/exam.h"
 #include "tests/sim/run.h"
+#include "tests/support/command_line.h"
 
 namespace hydra::sim {
 namespace {
@@ -250,29 +250,23 @@ int Main(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   hydra::sim::Arguments a;
-  CLI::App app("Runs simulated clusters and tries to break them.");
-  CLI::Option* seeds = app.add_option("--seeds", a.seeds, "a range, as 1..500");
-  CLI::Option* seed = app.add_option("--seed", a.seed, "one seed, in this process");
-  seed->excludes(seeds);
-  app.add_option("--nodes", a.nodes, "drawn from the seed unless given")->check(CLI::Range(1, 9));
-  app.add_option("--minutes", a.minutes, "of real time; over fresh seeds unless --seeds is given")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--jobs", a.jobs, "seeds run beside each other; one per core unless given");
-  app.add_option("--max-failures", a.max_failures, "stop after so many")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--sabotage", a.sabotage, "switch a deliberate bug on");
-  app.add_flag("--exam", a.exam, "try every sabotage, or that one; each must be caught in time");
-  app.add_flag("--twice", a.twice, "run each seed twice and compare the traces");
-  app.add_flag("--trace", a.trace, "print every event")->needs(seed);
-  app.add_flag("--probes", a.probes, "print every probe and fault counter");
-  app.add_flag("--list-sabotages", a.list_sabotages, "and exit");
-  app.add_flag("--json", a.json, "print one JSON object");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : 2;
-  }
-  a.one_seed = seed->count() > 0;
+  hydra::test::CommandLine line("Runs simulated clusters and tries to break them.");
+  const auto seeds = line.Add("--seeds", &a.seeds, "a range, as 1..500");
+  auto seed = line.Add("--seed", &a.seed, "one seed, in this process");
+  seed.Excludes(seeds);
+  line.Add("--nodes", &a.nodes, "drawn from the seed unless given").Between(1, 9);
+  line.Add("--minutes", &a.minutes, "of real time; over fresh seeds unless --seeds is given")
+      .NonNegative();
+  line.Add("--jobs", &a.jobs, "seeds run beside each other; one per core unless given");
+  line.Add("--max-failures", &a.max_failures, "stop after so many").Positive();
+  line.Add("--sabotage", &a.sabotage, "switch a deliberate bug on");
+  line.Add("--exam", &a.exam, "try every sabotage, or that one; each must be caught in time");
+  line.Add("--twice", &a.twice, "run each seed twice and compare the traces");
+  line.Add("--trace", &a.trace, "print every event").Needs(seed);
+  line.Add("--probes", &a.probes, "print every probe and fault counter");
+  line.Add("--list-sabotages", &a.list_sabotages, "and exit");
+  line.Add("--json", &a.json, "print one JSON object");
+  if (const std::optional<int> status = line.Parse(argc, argv)) return *status == 0 ? 0 : 2;
+  a.one_seed = seed.given();
   return hydra::sim::Main(a);
 }
