@@ -443,6 +443,9 @@ void GroupClient::OnDone(const std::shared_ptr<GroupOp>& op, NodeId node,
   if (!op->request.is_read()) {
     master_ = node;
     if (op->session == session_) last_touched_ = SteadyClock::now();
+  } else if (reply.master() != 0) {
+    // A follower reads as well, but asks its master first: whoever only reads would stay with it.
+    master_ = reply.master();
   }
   Finish(op, std::move(result));
 }

@@ -471,6 +471,7 @@ rpc::Reply FakeCluster::Impl::Read(const Group& group, const rpc::Io& io, std::s
   }
   reply.set_kinds(kinds);
   reply.set_commit(group.commit);
+  reply.set_master(group.master);
   return reply;
 }
 

@@ -177,6 +177,25 @@ TEST_F(RouterTest, RedirectsLeadToTheMasterAndAreRemembered) {
   EXPECT_EQ(cluster_->stats().redirects, redirects);
 }
 
+// A follower answers reads too, one round trip later than its master would.
+TEST_F(RouterTest, WhoOnlyReadsFollowsTheMasterWhenItMoves) {
+  Volume volume = Open();
+  ASSERT_OK(volume.Write(0, Bytes(4096, 1)));
+  nodes_.Do([&] {
+    for (uint32_t group = 1; group <= 4; ++group) nodes_.SetMaster(group, 3);
+  });
+  std::vector<uint8_t> got(4096);
+  ASSERT_OK(volume.Read(0, got));
+  std::set<uint32_t> asked;
+  nodes_.SetFaults([&](uint32_t node, const rpc::Request& request) {
+    if (Reads(request)) asked.insert(node);
+    return Fault::kNone;
+  });
+  for (int i = 0; i < 10; ++i) ASSERT_OK(volume.Read(0, got));
+  nodes_.SetFaults({});
+  EXPECT_EQ(asked, std::set<uint32_t>{3});
+}
+
 // Each of these happens to a write, and the write happens once.
 class OnceTest : public RouterTest, public testing::WithParamInterface<Fault> {};
 
