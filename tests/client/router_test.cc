@@ -248,7 +248,7 @@ TEST_F(RouterTest, AWriteInDoubtWhenItsSessionExpiresIsReportedAndNeverRepeated)
 
 TEST_F(RouterTest, TimeUpSaysWhetherItMayHaveHappened) {
   ClusterOptions options = Quick();
-  options.timeout = milliseconds(400);
+  options.timeout = milliseconds(1000);
   Volume volume = Open(options);
   ASSERT_OK(volume.Write(0, Bytes(4096, 1)));
   FailFirst(1'000'000, Fault::kBusy);
