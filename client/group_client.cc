@@ -443,9 +443,11 @@ void GroupClient::OnDone(const std::shared_ptr<GroupOp>& op, NodeId node,
   if (!op->request.is_read()) {
     master_ = node;
     if (op->session == session_) last_touched_ = SteadyClock::now();
-  } else if (reply.master() != 0) {
+  } else if (!op->request.local && reply.master() != 0 && reply.master() != master_) {
     // A follower reads as well, but asks its master first: whoever only reads would stay with it.
-    master_ = reply.master();
+    // What it can reach, this client may not.
+    const auto link = core_->LinkOf(reply.master());
+    if (link && !link->failing()) master_ = reply.master();
   }
   Finish(op, std::move(result));
 }

@@ -179,7 +179,9 @@ TEST_F(RouterTest, RedirectsLeadToTheMasterAndAreRemembered) {
 
 // A follower answers reads too, one round trip later than its master would.
 TEST_F(RouterTest, WhoOnlyReadsFollowsTheMasterWhenItMoves) {
-  Volume volume = Open();
+  ClusterOptions options = Quick();
+  options.attempt_timeout = options.connect_timeout = milliseconds(5'000);
+  Volume volume = Open(options);
   ASSERT_OK(volume.Write(0, Bytes(4096, 1)));
   nodes_.Do([&] {
     for (uint32_t group = 1; group <= 4; ++group) nodes_.SetMaster(group, 3);
@@ -194,6 +196,23 @@ TEST_F(RouterTest, WhoOnlyReadsFollowsTheMasterWhenItMoves) {
   for (int i = 0; i < 10; ++i) ASSERT_OK(volume.Read(0, got));
   nodes_.SetFaults({});
   EXPECT_EQ(asked, std::set<uint32_t>{3});
+}
+
+// The others still reach it, or have not noticed yet that it is gone.
+TEST_F(RouterTest, WhoOnlyReadsIsNotSentBackToAMasterThatItCannotReach) {
+  Volume volume = Open();
+  ASSERT_OK(volume.Write(0, Bytes(4096, 1)));
+  nodes_.Do([&] {
+    for (uint32_t group = 1; group <= 4; ++group) nodes_.SetMaster(group, 3);
+    nodes_.StopNode(3);
+  });
+  std::vector<uint8_t> got(4096);
+  ASSERT_OK(volume.Read(0, got));
+  for (const Consistency how : {Consistency::kLinearizable, Consistency::kLocal}) {
+    const uint64_t before = cluster_->stats().attempts;
+    for (int i = 0; i < 30; ++i) ASSERT_OK(volume.Read(0, got, how));
+    EXPECT_LT(cluster_->stats().attempts - before, 45u);
+  }
 }
 
 // Each of these happens to a write, and the write happens once.
