@@ -36,7 +36,7 @@ std::string Finish(std::string bytes, uint32_t payload_pages) {
   return bytes;
 }
 
-// At most as many bytes as EncodeOperation writes.
+// At least as many bytes as EncodeOperation writes.
 size_t LargestOperation(const Operation& op) {
   constexpr size_t kFixed = 4;    // kind, version, flags, block pages
   constexpr size_t kNumbers = 4;  // of a range or of extents, and of a context's bytes
@@ -187,7 +187,9 @@ std::string EncodeAccept(GroupId group, Instance instance, const Ballot& ballot,
   to = EncodeVarint64(to, stable);
   to = EncodeVarint64(to, entry.operations.size());
   for (const Operation& op : entry.operations) to = EncodeOperation(to, op);
-  bytes.resize(static_cast<size_t>(to - begin));
+  const auto size = static_cast<size_t>(to - begin);
+  HYDRA_CHECK(size <= largest);
+  bytes.resize(size);
   return Finish(std::move(bytes), entry.PayloadPages());
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/coding.h"
 
 namespace hydra {
@@ -49,15 +50,15 @@ class Writer {
     for (const uint64_t value : values) end_ = EncodeVarint64(end_, value);
   }
 
-  std::string Take() const { return {begin(), end()}; }
+  std::string Take() { return {reinterpret_cast<const char*>(fields()), Length()}; }
 
   // As the only field of a message.
   std::string TakeWithin(uint8_t tag) {
-    const auto length = static_cast<size_t>(end_ - fields());
+    const size_t length = Length();
     uint8_t* const begin = fields() - 1 - VarintLength(length);
     *begin = tag;
     EncodeVarint64(begin + 1, length);
-    return {reinterpret_cast<const char*>(begin), end()};
+    return {reinterpret_cast<const char*>(begin), reinterpret_cast<const char*>(end_)};
   }
 
  private:
@@ -66,9 +67,14 @@ class Writer {
     end_ = EncodeVarint64(end_, length);
   }
 
+  // Of what was written.
+  size_t Length() {
+    const auto length = static_cast<size_t>(end_ - fields());
+    HYDRA_CHECK(length <= kMaxBytes);
+    return length;
+  }
+
   uint8_t* fields() { return bytes_ + kPrefixBytes; }
-  const char* begin() const { return reinterpret_cast<const char*>(bytes_ + kPrefixBytes); }
-  const char* end() const { return reinterpret_cast<const char*>(end_); }
 
   uint8_t bytes_[kPrefixBytes + kMaxBytes];
   uint8_t* end_ = fields();
@@ -158,33 +164,6 @@ std::span<const T> SpanOf(const google::protobuf::RepeatedField<T>& values) {
 // An enum is as wide as an int in the bytes, but numbers are widened with their sign.
 uint64_t Widened(int value) { return static_cast<uint64_t>(int64_t{value}); }
 
-bool DecodeCommon(std::string_view bytes, rpc::Reply* reply) {
-  using R = rpc::Reply;
-  Reader in(AsBytes(bytes));
-  for (uint32_t tag = 0; in.Next(&tag);) {
-    switch (tag) {
-      case Number(R::kAnswerFieldNumber): {
-        reply->set_answer(static_cast<R::Answer>(in.Get<int>()));
-        break;
-      }
-      case Number(R::kCodeFieldNumber): reply->set_code(in.Get<uint32_t>()); break;
-      case Number(R::kMasterFieldNumber): reply->set_master(in.Get<uint32_t>()); break;
-      case Number(R::kCommitFieldNumber): reply->set_commit(in.Get<uint64_t>()); break;
-      case Number(R::kVersionFieldNumber): reply->set_version(in.Get<uint64_t>()); break;
-      case Bytes(R::kCrcsFieldNumber): in.GetPacked(reply->mutable_crcs()); break;
-      case Bytes(R::kKindsFieldNumber): {
-        const std::span<const uint8_t> kinds = in.GetBytes();
-        reply->mutable_kinds()->assign(kinds.begin(), kinds.end());
-        break;
-      }
-      case Bytes(R::kVersionsFieldNumber): in.GetPacked(reply->mutable_versions()); break;
-      case Number(R::kSessionFieldNumber): reply->set_session(in.Get<uint64_t>()); break;
-      default: in.Fail();
-    }
-  }
-  return in.good();
-}
-
 }  // namespace
 
 std::string EncodeIo(const rpc::Io& io) {
@@ -266,9 +245,36 @@ std::string EncodeReply(const rpc::Reply& reply) {
   return out.Take();
 }
 
-bool DecodeReply(std::string_view bytes, rpc::Reply* reply) {
+bool DecodeCommonReply(std::string_view bytes, rpc::Reply* reply) {
+  using R = rpc::Reply;
+  Reader in(AsBytes(bytes));
   reply->Clear();
-  return DecodeCommon(bytes, reply) ||
+  for (uint32_t tag = 0; in.Next(&tag);) {
+    switch (tag) {
+      case Number(R::kAnswerFieldNumber): {
+        reply->set_answer(static_cast<R::Answer>(in.Get<int>()));
+        break;
+      }
+      case Number(R::kCodeFieldNumber): reply->set_code(in.Get<uint32_t>()); break;
+      case Number(R::kMasterFieldNumber): reply->set_master(in.Get<uint32_t>()); break;
+      case Number(R::kCommitFieldNumber): reply->set_commit(in.Get<uint64_t>()); break;
+      case Number(R::kVersionFieldNumber): reply->set_version(in.Get<uint64_t>()); break;
+      case Bytes(R::kCrcsFieldNumber): in.GetPacked(reply->mutable_crcs()); break;
+      case Bytes(R::kKindsFieldNumber): {
+        const std::span<const uint8_t> kinds = in.GetBytes();
+        reply->mutable_kinds()->assign(kinds.begin(), kinds.end());
+        break;
+      }
+      case Bytes(R::kVersionsFieldNumber): in.GetPacked(reply->mutable_versions()); break;
+      case Number(R::kSessionFieldNumber): reply->set_session(in.Get<uint64_t>()); break;
+      default: in.Fail();
+    }
+  }
+  return in.good();
+}
+
+bool DecodeReply(std::string_view bytes, rpc::Reply* reply) {
+  return DecodeCommonReply(bytes, reply) ||
          reply->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
 }
 

@@ -25,4 +25,7 @@ std::string EncodeReply(const rpc::Reply& reply);
 // False: they are not the bytes of any reply.
 bool DecodeReply(std::string_view bytes, rpc::Reply* reply);
 
+// What DecodeReply does first. False, as of DecodeIo: protobuf may know what they are.
+bool DecodeCommonReply(std::string_view bytes, rpc::Reply* reply);
+
 }  // namespace hydra

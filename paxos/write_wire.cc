@@ -45,6 +45,9 @@ constexpr uint32_t kSecond = Number(2);
 }  // namespace field
 
 // --- Writing ------------------------------------------------------------------------------------
+//
+// A struct is taken apart where its size is computed, so that one with a new member does not
+// compile before the member is written here as well, and read below.
 
 // What is zero is left out.
 constexpr size_t NumberSize(uint32_t tag, uint64_t value) {
@@ -92,16 +95,16 @@ class Writer {
 };
 
 size_t EntrySize(const AcceptEntry& entry) {
-  const EntryMeta& meta = entry.meta;
-  size_t size = NumberSize(field::kInstance, entry.instance) +
-                NumberSize(field::kKind, static_cast<uint8_t>(meta.kind)) +
-                NumberSize(field::kPayloadBytes, meta.bytes) +
-                EightSize(field::kDigest, meta.digest) +
-                NumberSize(field::kHasBody, entry.body != nullptr ? 1 : 0) +
-                NumberSize(field::kFenceConfig, meta.fence_config);
-  if (meta.fence != Ballot{}) {
-    size += BytesSize(field::kFence, PairSize(meta.fence.round, meta.fence.node));
-  }
+  const auto& [instance, meta, body] = entry;
+  const auto& [kind, payload_bytes, digest, config, fence, fence_config] = meta;
+  HYDRA_CHECK(config == nullptr);  // left to protobuf
+  size_t size = NumberSize(field::kInstance, instance) +
+                NumberSize(field::kKind, static_cast<uint8_t>(kind)) +
+                NumberSize(field::kPayloadBytes, payload_bytes) +
+                EightSize(field::kDigest, digest) +
+                NumberSize(field::kHasBody, body != nullptr ? 1 : 0) +
+                NumberSize(field::kFenceConfig, fence_config);
+  if (fence != Ballot{}) size += BytesSize(field::kFence, PairSize(fence.round, fence.node));
   return size;
 }
 
@@ -123,16 +126,16 @@ size_t HeadSize(const Ballot& ballot, Instance instance) {
 }
 
 size_t FieldsSize(const Accept& m) {
-  size_t size = HeadSize(m.ballot, m.commit);
-  for (const AcceptEntry& entry : *m.entries) size += BytesSize(field::kList, EntrySize(entry));
+  const auto& [ballot, commit, entries] = m;
+  size_t size = HeadSize(ballot, commit);
+  for (const AcceptEntry& entry : *entries) size += BytesSize(field::kList, EntrySize(entry));
   return size;
 }
 
 size_t FieldsSize(const Accepted& m) {
-  size_t size = HeadSize(m.ballot, m.applied);
-  for (const InstanceRange& range : m.ranges) {
-    size += BytesSize(field::kList, PairSize(range.from, range.to));
-  }
+  const auto& [ballot, ranges, applied] = m;
+  size_t size = HeadSize(ballot, applied);
+  for (const auto& [from, to] : ranges) size += BytesSize(field::kList, PairSize(from, to));
   return size;
 }
 
@@ -150,21 +153,21 @@ void PutFields(const Accepted& m, Writer* out) {
 
 template <typename BodyMessage>
 void Encode(const Message& message, uint32_t tag, const BodyMessage& body, std::string* bytes) {
+  const auto& [group, from, to, boot, any_body] = message;
   const size_t body_size = FieldsSize(body);
-  const size_t size =
-      NumberSize(field::kGroup, message.group) +
-      BytesSize(field::kFrom, PairSize(message.from.node, message.from.incarnation)) +
-      BytesSize(field::kTo, PairSize(message.to.node, message.to.incarnation)) +
-      EightSize(field::kBoot, message.boot) + BytesSize(tag, body_size);
+  const size_t size = NumberSize(field::kGroup, group) +
+                      BytesSize(field::kFrom, PairSize(from.node, from.incarnation)) +
+                      BytesSize(field::kTo, PairSize(to.node, to.incarnation)) +
+                      EightSize(field::kBoot, boot) + BytesSize(tag, body_size);
   HYDRA_CHECK(size <= kMaxWireBytes);
   const size_t before = bytes->size();
   bytes->resize(before + size);
   auto* const begin = reinterpret_cast<uint8_t*>(bytes->data()) + before;
   Writer out(begin);
-  out.Put(field::kGroup, message.group);
-  out.PutPair(field::kFrom, message.from.node, message.from.incarnation);
-  out.PutPair(field::kTo, message.to.node, message.to.incarnation);
-  out.PutEight(field::kBoot, message.boot);
+  out.Put(field::kGroup, group);
+  out.PutPair(field::kFrom, from.node, from.incarnation);
+  out.PutPair(field::kTo, to.node, to.incarnation);
+  out.PutEight(field::kBoot, boot);
   out.Begin(tag, body_size);
   PutFields(body, &out);
   HYDRA_CHECK(out.end() == begin + size);
@@ -285,6 +288,7 @@ bool GetEntry(Reader in, std::span<const Body>* bodies, AcceptEntry* entry) {
 bool GetFields(Reader in, std::span<const Body>* bodies, Accept* accept) {
   if (!GetBallot(&in, field::kBallot, &accept->ballot)) return false;
   accept->commit = in.Get(field::kCommitOrApplied);
+  if (bodies->size() > kMaxWireElements) return false;  // each entry takes one
   auto entries = std::make_shared<std::vector<AcceptEntry>>();
   entries->reserve(bodies->size());
   Instance last = 0;

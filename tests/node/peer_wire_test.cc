@@ -68,6 +68,51 @@ TEST(PeerWire, CarriesEntriesAndTheirPayload) {
   EXPECT_EQ(std::memcmp(body->payload[0].data(), second->payload[0].data(), kPageSize), 0);
 }
 
+// The bytes of an entry are made for the first receiver, and kept for the others.
+TEST(PeerWire, ASecondReceiverGetsTheSame) {
+  const std::vector<std::shared_ptr<EntryBody>> bodies = {WriteOf(1, 3), WriteOf(2, 1)};
+  paxos::Message message = AcceptOf(bodies);
+  std::vector<PeerFrame> sent;
+  for (const NodeId to : {2, 3}) {
+    message.to.node = to;
+    sent.push_back(EncodePeerMessage(message));
+    for (const auto& body : bodies) EXPECT_FALSE(body->encoded.empty());
+    // As if it had been sent to nobody else.
+    paxos::Message alone = AcceptOf({WriteOf(1, 3), WriteOf(2, 1)});
+    alone.to.node = to;
+    EXPECT_EQ(sent.back().header, EncodePeerMessage(alone).header);
+  }
+  EXPECT_EQ(sent[0].type, sent[1].type);
+  EXPECT_EQ(sent[0].payload_bytes, sent[1].payload_bytes);
+  ASSERT_EQ(sent[0].header.size(), sent[1].header.size());
+  size_t different = 0;
+  for (size_t i = 0; i < sent[0].header.size(); ++i) {
+    if (sent[0].header[i] == sent[1].header[i]) continue;
+    ++different;
+    EXPECT_EQ(sent[0].header[i], 2);
+    EXPECT_EQ(sent[1].header[i], 3);
+  }
+  EXPECT_EQ(different, 1u);  // the receiver
+  for (const PeerFrame& frame : sent) {
+    ASSERT_EQ(frame.payload.size(), 2u);
+    const auto got = DecodePeerMessage(Arrived(frame));
+    ASSERT_OK(got.status());
+    EXPECT_EQ(ReceiverOf(*got), &frame == &sent[0] ? 2u : 3u);
+    const auto& accept = std::get<paxos::Accept>(std::get<paxos::Message>(*got).body);
+    ASSERT_EQ(accept.entries->size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(frame.payload[i].data(), bodies[i]->payload[0].data());  // not copied
+      const auto* body = static_cast<const EntryBody*>((*accept.entries)[i].body.get());
+      EXPECT_EQ(body->entry, bodies[i]->entry);
+      ASSERT_EQ(body->payload.size(), 1u);
+      ASSERT_EQ(body->payload[0].length, bodies[i]->payload[0].length);
+      EXPECT_EQ(std::memcmp(body->payload[0].data(), bodies[i]->payload[0].data(),
+                            body->payload[0].length),
+                0);
+    }
+  }
+}
+
 TEST(PeerWire, CarriesPiecesOfImages) {
   auto body = std::make_shared<InstallBody>();
   ImageChunk& chunk = body->piece.chunk;

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/coding.h"
 #include "base/rng.h"
 #include "paxos/write_wire.h"
 #include "tests/paxos/cranked.h"
@@ -227,6 +228,59 @@ TEST(Wire, WhatIsReadWithoutProtobufMeansTheSameToIt) {
     ASSERT_EQ(Dump(*read), Dump(*by_protobuf));
   }
   EXPECT_GT(understood, 5'000);
+}
+
+// With so many ranges, however many bytes that takes.
+std::string AcceptedOf(size_t ranges) {
+  std::string body("\x0a\0", 2);  // the ballot
+  for (size_t i = 0; i < ranges; ++i) body += "\x7a\x04\x08\x01\x10\x01";
+  std::string bytes = "\x12\x02\x08\x01\x1a\x02\x08\x02\xb2\x01";  // 1 to 2, and what it is
+  PutLengthPrefixed(&bytes, body);
+  return bytes;
+}
+
+// Limits hold for what is read without protobuf as well.
+TEST(Wire, AnAcceptedIsTakenUpToTheLimitOfItsRanges) {
+  for (const size_t ranges : {size_t{2}, kMaxWireElements}) {
+    Accepted accepted;
+    accepted.ranges.assign(ranges, {1, 1});
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage({0, {1, 0}, {2, 0}, 0, accepted}, &bytes, &bodies);
+    EXPECT_TRUE(bytes == AcceptedOf(ranges)) << ranges;
+    EXPECT_TRUE(DecodeWriteMessage(bytes, {}).has_value()) << ranges;
+    const Result<Message> decoded = DecodeMessage(bytes, {});
+    ASSERT_OK(decoded.status());
+    EXPECT_EQ(std::get<Accepted>(decoded->body).ranges, accepted.ranges);
+    EXPECT_OK(DecodeByProtobuf(bytes, {}).status());
+  }
+  const std::string more = AcceptedOf(kMaxWireElements + 1);
+  EXPECT_FALSE(DecodeWriteMessage(more, {}).has_value());
+  EXPECT_CODE(DecodeMessage(more, {}).status(), Code::kCorruption);
+  // Of too many bytes: that is seen before anything is counted.
+  size_t ranges = kMaxWireBytes / 6;
+  while (AcceptedOf(ranges).size() > kMaxWireBytes) --ranges;
+  Status status = DecodeMessage(AcceptedOf(ranges), {}).status();
+  EXPECT_CODE(status, Code::kCorruption);
+  EXPECT_EQ(status.message(), "a message with a list of " + std::to_string(ranges));
+  const std::string large = AcceptedOf(ranges + 1);
+  status = DecodeMessage(large, {}).status();
+  EXPECT_CODE(status, Code::kCorruption);
+  EXPECT_EQ(status.message(), "a message of " + std::to_string(large.size()) + " bytes");
+}
+
+TEST(Wire, AnAcceptIsTakenUpToTheLimitOfItsEntries) {
+  for (const size_t count : {kMaxWireElements, kMaxWireElements + 1}) {
+    auto entries = std::make_shared<std::vector<AcceptEntry>>();
+    for (size_t i = 1; i <= count; ++i) entries->push_back({i, Command(1), Text("a")});
+    std::string bytes;
+    std::vector<Body> bodies;
+    EncodeMessage({7, {1, 1}, {2, 1}, 5, Accept{{1, 1}, 0, entries}}, &bytes, &bodies);
+    const bool taken = count <= kMaxWireElements;
+    EXPECT_EQ(DecodeWriteMessage(bytes, bodies).has_value(), taken);
+    EXPECT_EQ(DecodeMessage(bytes, bodies).ok(), taken);
+    EXPECT_EQ(DecodeByProtobuf(bytes, bodies).ok(), taken);
+  }
 }
 
 TEST(Wire, ListsOutOfOrderAndImpossibleEntriesAreRefused) {
