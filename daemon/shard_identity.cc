@@ -43,7 +43,8 @@ Result<ReplicaIdentity> ReplicaIdentity::Decode(std::span<const uint8_t> bytes) 
 // Everything that the core asked for is durable: a new one counts its records from 1 again, and
 // takes what it accepted, or has installed, from the store.
 bool Shard::IsSettled() const {
-  return outstanding_.empty() && core_.empty() && install_->out == InstallWork::Step::kIdle;
+  return outstanding_.empty() && core_.empty() && !replica_->has_output() &&
+         install_->out == InstallWork::Step::kIdle;
 }
 
 // Not before all is settled; meanwhile nothing is taken in.
