@@ -23,6 +23,7 @@ namespace hydra {
 namespace {
 
 constexpr Nanos kIdleLook = 100 * kMillisecond;
+constexpr Nanos kWarnEvery = 10 * kSecond;
 
 uint64_t PayloadOf(const paxos::Body& body) {
   if (body == nullptr) return 0;
@@ -553,12 +554,16 @@ void Shard::Step(paxos::Message message, Nanos now) {
   // What the core would store must be what it is said to be.
   if (auto* accept = std::get_if<paxos::Accept>(&message.body)) {
     for (const paxos::AcceptEntry& entry : *accept->entries) {
-      if (!BodyIsGood(entry.meta, entry.body, entry.instance)) return;
+      if (!BodyIsGood(entry.meta, entry.body, entry.instance)) {
+        return WarnOfDamage(message.from.node, entry.instance);
+      }
     }
     LeaveOutWhatDoesNotFit(accept);
   } else if (auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) {
     for (const paxos::ChosenEntry& entry : reply->entries) {
-      if (!entry.same && !BodyIsGood(entry.meta, entry.body, entry.instance)) return;
+      if (!entry.same && !BodyIsGood(entry.meta, entry.body, entry.instance)) {
+        return WarnOfDamage(message.from.node, entry.instance);
+      }
     }
     LeaveOutWhatDoesNotFit(reply);
   } else if (const auto* fetched = std::get_if<paxos::FetchedBody>(&message.body)) {
@@ -567,6 +572,17 @@ void Shard::Step(paxos::Message message, Nanos now) {
     if (chunk->body == nullptr) return;  // asked for again, in time elsewhere
   }
   replica_->Step(std::move(message), now);
+}
+
+// What is sent again may be good; if it never is, the group makes no progress.
+void Shard::WarnOfDamage(NodeId from, Instance instance) {
+  if (warned_ != 0 && now_ < warned_ + kWarnEvery) return;
+  warned_ = now_;
+  HYDRA_LOG_WARN(
+      "group {}: instance {} came from node {} with checksums or a digest that do not match, and "
+      "was "
+      "dropped; if this goes on, look at that node's memory and the network",
+      options_.group, instance, from);
 }
 
 void Shard::OnNotice(NodeId from, const paxos::Notice& notice, Nanos now) {

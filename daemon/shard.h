@@ -364,6 +364,7 @@ class Shard {
   bool TakesIn(Instance instance, const paxos::Body& body);
   bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
   bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
+  void WarnOfDamage(NodeId from, Instance instance);
   void Send(const paxos::MemberId& to, paxos::MessageBody body);
 
   // shard_client.cc
@@ -439,6 +440,7 @@ class Shard {
   Nanos now_ = 0;
   bool touched_ = false;  // is among active_: to be pumped
   Nanos looked_ = 0;      // when a tick last had it pumped
+  Nanos warned_ = 0;      // of damage
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet
