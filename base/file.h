@@ -83,6 +83,10 @@ class File {
   // These bytes will be asked for soon: a hint, which waits for nothing.
   virtual void WillRead(uint64_t /*offset*/, uint64_t /*length*/) {}
 
+  // The device may begin to write these bytes, so that a later Sync has less to do: a hint, which
+  // makes nothing durable. What fails, fails in Sync.
+  virtual void StartWriting(uint64_t /*offset*/, uint64_t /*length*/) {}
+
   // PRead that fails with kCorruption, naming `what`, when the file ends before out.size() bytes.
   Status ReadExactly(uint64_t offset, std::span<uint8_t> out, const std::string& what);
 };

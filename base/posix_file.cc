@@ -219,6 +219,12 @@ class PosixFile final : public File {
                     POSIX_FADV_WILLNEED);
   }
 
+  void StartWriting(uint64_t offset, uint64_t length) override {
+    if (direct_ || length == 0) return;
+    ::sync_file_range(fd_.get(), static_cast<off64_t>(offset), static_cast<off64_t>(length),
+                      SYNC_FILE_RANGE_WRITE);
+  }
+
   void DropCache() override { ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
  private:

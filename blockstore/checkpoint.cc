@@ -13,7 +13,7 @@ namespace {
 
 // LevelDB copies a batch into its log and its memtable while others wait; a megabyte is large
 // enough that the sync behind it does not matter.
-constexpr size_t kBatchBytes = 1u << 20;
+constexpr size_t kBatchBytes = 256u << 10;
 
 const char kSweeping[] = {0};
 const char kSwept[] = {1};

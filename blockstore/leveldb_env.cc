@@ -13,6 +13,7 @@
 
 #include <leveldb/slice.h>
 
+#include "base/background.h"
 #include "base/check.h"
 #include "base/coding.h"
 #include "base/crc32c.h"
@@ -24,6 +25,9 @@ namespace {
 
 // Enough to make a table of many small appends few large writes.
 constexpr size_t kWriteBuffer = 64u << 10;
+// A table is synced when it is whole. The device is given it piece by piece before that: whoever
+// flushes a batch at that moment would wait for all of it.
+constexpr uint64_t kStartWritingBytes = 256u << 10;
 
 std::string ParentOf(const std::string& path) {
   const size_t slash = path.rfind('/');
@@ -263,7 +267,11 @@ class LevelDbEnv::Readable final : public leveldb::SequentialFile {
 class LevelDbEnv::Writable final : public leveldb::WritableFile {
  public:
   Writable(LevelDbEnv* env, std::unique_ptr<File> file, std::string path, uint64_t offset)
-      : env_(env), file_(std::move(file)), path_(std::move(path)), offset_(offset) {
+      : env_(env),
+        file_(std::move(file)),
+        path_(std::move(path)),
+        offset_(offset),
+        started_(offset / kPageSize * kPageSize) {
     buffer_.reserve(kWriteBuffer);
   }
 
@@ -317,6 +325,11 @@ class LevelDbEnv::Writable final : public leveldb::WritableFile {
     if (!status.ok()) return status;
     offset_ += length;
     env_->bytes_written_.fetch_add(length, std::memory_order_relaxed);
+    if (offset_ - started_ >= kStartWritingBytes) {
+      const uint64_t end = offset_ / kPageSize * kPageSize;  // none is written twice
+      file_->StartWriting(started_, end - started_);
+      started_ = end;
+    }
     return status;
   }
 
@@ -327,6 +340,7 @@ class LevelDbEnv::Writable final : public leveldb::WritableFile {
   const std::string path_;
   std::string buffer_;
   uint64_t offset_;     // where the buffer goes
+  uint64_t started_;    // a page's begin; the device was given what is before it
   bool named_ = false;  // the directory was synced since the file was opened
 };
 
@@ -335,6 +349,9 @@ class LevelDbEnv::Writable final : public leveldb::WritableFile {
 LevelDbEnv::LevelDbEnv(FileSystem* fs, Compactions compactions)
     : fs_(fs), compactions_(compactions) {
   HYDRA_CHECK(fs != nullptr);
+  if (compactions == Compactions::kThread) {
+    leveldb::Env::Default()->Schedule([](void*) { RunInBackground(); }, nullptr);
+  }
 }
 
 LevelDbEnv::~LevelDbEnv() { HYDRA_CHECK(queue_.empty()); }

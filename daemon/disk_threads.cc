@@ -7,6 +7,8 @@
 
 #include <boost/asio/post.hpp>
 
+#include "base/background.h"
+
 namespace hydra {
 namespace {
 
@@ -78,6 +80,7 @@ void DiskThreads::Kick(Nanos now) {
     }
     ++jobs_;
     asio::post(workers_, [this, raw = job.release()] {
+      RunInBackground();
       raw->Run();
       asio::post(*owner_, [this, raw] {
         --jobs_;

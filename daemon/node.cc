@@ -32,6 +32,11 @@ constexpr size_t kPeerQueueBytes = 32u << 20;
 constexpr Nanos kJustNow = 1 * kMillisecond;
 // Seconds of writing at the speed of a disk.
 constexpr uint64_t kIdleSpareBytes = 1ull << 30;
+// Replicas apply the same writes, and would all checkpoint at the same moments: with a majority
+// that is busy with it, writes take longer. So neighbours do it at different intervals, in parts of
+// these.
+constexpr unsigned kCheckpointIntervals = 4;
+constexpr unsigned kCheckpointParts = 12;
 
 uint64_t RandomNumber() {
   uint64_t number = 0;
@@ -122,6 +127,9 @@ Status Node::Impl::MakeStore() {
 Status Node::Impl::Open() {
   EngineOptions engine;
   engine.idle_spare_bytes = kIdleSpareBytes;
+  const unsigned parts = kCheckpointParts - options_.node % kCheckpointIntervals;
+  engine.overlay_rows = engine.overlay_rows * parts / kCheckpointParts;
+  engine.checkpoint_batches = engine.checkpoint_batches * parts / kCheckpointParts;
   engine.fs = &fs_;
   if (drill_fs_) engine.fs = drill_fs_.get();
   engine.dir = options_.dir;

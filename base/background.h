@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace hydra {
+
+// For threads whose work can wait: from here on this one gets a tenth of the processor time of
+// another that wants it too, and gives way when that one wakes up. Once called, it stays so.
+void RunInBackground();
+
+}  // namespace hydra
