@@ -114,6 +114,7 @@ TEST_F(PosixFiles, BringIntoMemoryWhatWillBeRead) {
   file->DropCache();
   if (in_memory()) GTEST_SKIP() << "a file system that is memory";
   file->WillRead(0, contents.size());
+  file->StartWriting(0, contents.size());
   for (int i = 0; i < 5'000 && !in_memory(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
