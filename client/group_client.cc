@@ -26,6 +26,8 @@ constexpr microseconds kLongestRetry(100'000);
 constexpr unsigned kQuickRedirects = 3;
 constexpr milliseconds kOpenTimeout(10'000);
 constexpr milliseconds kOutOfRangePatience(1'000);
+// A node that gave no answer is asked again because others call it the master, but not so soon.
+constexpr std::chrono::seconds kAvoided(5);
 // A session that nothing was written through for so long is given up rather than kept alive: an
 // idle client costs its groups nothing, and the next write opens another.
 constexpr std::chrono::seconds kSessionIdle(120);
@@ -323,6 +325,26 @@ void GroupClient::Suspect(NodeId node) {
   if (master_ == node) master_ = 0;
 }
 
+void GroupClient::NoAnswer(NodeId node) {
+  Suspect(node);
+  unanswering_ = node;
+  avoided_until_ = SteadyClock::now() + kAvoided;
+}
+
+// A follower reads as well, but asks its master first: whoever only reads would stay with it. What
+// it can reach, this client may not: nothing waits to find out, and who answers is asked until
+// then.
+void GroupClient::FollowHint(NodeId node, NodeId master) {
+  if (master == 0 || master == master_) return;
+  const auto link = core_->LinkOf(master);
+  const bool avoided = master == unanswering_ && SteadyClock::now() < avoided_until_;
+  if (!avoided && link && link->Reach()) {
+    master_ = master;
+  } else if (master_ == 0) {
+    master_ = node;
+  }
+}
+
 // --- Answers ------------------------------------------------------------------------------------
 
 void GroupClient::OnAnswer(const std::shared_ptr<GroupOp>& op, uint64_t attempt, NodeId node,
@@ -340,8 +362,10 @@ void GroupClient::OnAnswer(const std::shared_ptr<GroupOp>& op, uint64_t attempt,
   if (answer->sent) {
     ++core_->stats.lost;
     op->maybe_executed = true;
+    NoAnswer(node);
+  } else {
+    Suspect(node);
   }
-  Suspect(node);
   RetryLater(op, std::move(answer->status));
 }
 
@@ -435,19 +459,17 @@ void GroupClient::OnDone(const std::shared_ptr<GroupOp>& op, NodeId node,
       return ReadElsewhere(op, node, checked.WithContext(fmt::format("from node {}", node)));
     }
     result.kinds = std::move(*reply.mutable_kinds());
-    if (op->request.map_only) return Finish(op, std::move(result));
-    result.crcs.assign(reply.crcs().begin(), reply.crcs().end());
-    result.versions.assign(reply.versions().begin(), reply.versions().end());
-    result.payload = std::move(answer->payload);
+    if (!op->request.map_only) {
+      result.crcs.assign(reply.crcs().begin(), reply.crcs().end());
+      result.versions.assign(reply.versions().begin(), reply.versions().end());
+      result.payload = std::move(answer->payload);
+    }
   }
   if (!op->request.is_read()) {
     master_ = node;
     if (op->session == session_) last_touched_ = SteadyClock::now();
-  } else if (!op->request.local && reply.master() != 0 && reply.master() != master_) {
-    // A follower reads as well, but asks its master first: whoever only reads would stay with it.
-    // What it can reach, this client may not.
-    const auto link = core_->LinkOf(reply.master());
-    if (link && !link->failing()) master_ = reply.master();
+  } else if (!op->request.local) {
+    FollowHint(node, reply.master());
   }
   Finish(op, std::move(result));
 }
@@ -565,7 +587,7 @@ TimePoint GroupClient::Tick(TimePoint now) {
       continue;
     }
     op->maybe_executed = true;
-    Suspect(op->node);
+    NoAnswer(op->node);
     RetryLater(op, Status::Unavailable(fmt::format("node {} did not answer", op->node)));
   }
   if (session_ != 0 && !touching_) {

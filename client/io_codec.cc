@@ -6,13 +6,13 @@
 #include <span>
 #include <utility>
 
-#include "base/check.h"
 #include "base/coding.h"
 
 namespace hydra {
 namespace {
 
-// Of one message: more go protobuf's way, where the work for each outweighs that for the message.
+// That are written here: more go protobuf's way, where the work for each outweighs that for the
+// message.
 constexpr int kMaxBlocks = 64;
 // The fields of one message: 15 numbers of at most 12 bytes, and 15 bytes for each block.
 constexpr size_t kMaxBytes = 2048;
@@ -68,11 +68,7 @@ class Writer {
   }
 
   // Of what was written.
-  size_t Length() {
-    const auto length = static_cast<size_t>(end_ - fields());
-    HYDRA_CHECK(length <= kMaxBytes);
-    return length;
-  }
+  size_t Length() { return static_cast<size_t>(end_ - fields()); }
 
   uint8_t* fields() { return bytes_ + kPrefixBytes; }
 

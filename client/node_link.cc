@@ -40,6 +40,11 @@ NodeLink::~NodeLink() {
 
 bool NodeLink::usable() const { return state_ != State::kDown || Clock::now() >= retry_at_; }
 
+bool NodeLink::Reach() {
+  if (state_ == State::kDown && usable()) Connect();
+  return ready();
+}
+
 bool NodeLink::SilentFor(std::chrono::milliseconds time, Clock::time_point now) const {
   return state_ != State::kDown && outstanding() > 0 && now - last_received_ >= time;
 }

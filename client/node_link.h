@@ -70,8 +70,9 @@ class NodeLink : public std::enable_shared_from_this<NodeLink> {
   NodeId node() const { return node_; }                  // 0: not known yet
   const std::string& cluster() const { return found_; }  // that the node said it is of
   bool ready() const { return state_ == State::kReady; }
-  bool usable() const;                            // connected, or a call would try to
-  bool failing() const { return failures_ > 0; }  // the last attempt to connect did not work
+  bool usable() const;  // connected, or a call would try to
+  // Whether a call would leave at once. If not, connects, unless the back-off is not over.
+  bool Reach();
   // Calls are out, and it has said nothing for so long.
   bool SilentFor(std::chrono::milliseconds time, std::chrono::steady_clock::time_point now) const;
   size_t outstanding() const { return calls_.size() + waiting_.size(); }

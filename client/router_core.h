@@ -183,7 +183,9 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
   void OnOutOfRange(const std::shared_ptr<GroupOp>& op, const rpc::Reply& reply);
   void OnExpired(const std::shared_ptr<GroupOp>& op);
   void ReadElsewhere(const std::shared_ptr<GroupOp>& op, NodeId node, Status why);
-  void Suspect(NodeId node);  // it does not seem to be the master
+  void Suspect(NodeId node);   // it does not seem to be the master
+  void NoAnswer(NodeId node);  // as little as that; and others are not believed that it is
+  void FollowHint(NodeId node, NodeId master);  // `node` read, and says who leads
 
   // group_look.cc
   // Looks around if the node that has the request is silent; returns when to look again.
@@ -202,8 +204,10 @@ class GroupClient : public std::enable_shared_from_this<GroupClient> {
   Router::Core* core_;
   const GroupId id_;
   std::vector<NodeId> replicas_;
-  NodeId master_ = 0;  // 0: not known
-  size_t turn_ = 0;    // of replicas_, when the master is not known
+  NodeId master_ = 0;       // 0: not known
+  size_t turn_ = 0;         // of replicas_, when the master is not known
+  NodeId unanswering_ = 0;  // gave no answer to a request
+  TimePoint avoided_until_{};
 
   bool looking_ = false;
   TimePoint look_at_{};   // not before

@@ -68,6 +68,28 @@ class RouterTest : public testing::Test {
       return Mutates(request) && left-- > 0 ? fault : Fault::kNone;
     });
   }
+  void MoveMasters(uint32_t node) {
+    nodes_.Do([&] {
+      for (uint32_t group = 1; group <= 4; ++group) nodes_.SetMaster(group, node);
+    });
+  }
+  // Whether reads come to ask that node alone.
+  bool ReadsReach(Volume volume, uint32_t node) {
+    std::atomic<uint32_t> asked = 0;
+    nodes_.SetFaults([&](uint32_t to, const rpc::Request& request) {
+      if (Reads(request)) asked = to;
+      return Fault::kNone;
+    });
+    std::vector<uint8_t> got(4096);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    int in_a_row = 0;
+    while (in_a_row < 10 && std::chrono::steady_clock::now() < end) {
+      EXPECT_OK(volume.Read(0, got));
+      in_a_row = asked == node ? in_a_row + 1 : 0;
+    }
+    nodes_.SetFaults({});
+    return in_a_row == 10;
+  }
 
   FakeCluster nodes_;
   std::unique_ptr<Cluster> cluster_;
@@ -183,19 +205,15 @@ TEST_F(RouterTest, WhoOnlyReadsFollowsTheMasterWhenItMoves) {
   options.attempt_timeout = options.connect_timeout = milliseconds(5'000);
   Volume volume = Open(options);
   ASSERT_OK(volume.Write(0, Bytes(4096, 1)));
-  nodes_.Do([&] {
-    for (uint32_t group = 1; group <= 4; ++group) nodes_.SetMaster(group, 3);
-  });
-  std::vector<uint8_t> got(4096);
-  ASSERT_OK(volume.Read(0, got));
-  std::set<uint32_t> asked;
-  nodes_.SetFaults([&](uint32_t node, const rpc::Request& request) {
-    if (Reads(request)) asked.insert(node);
-    return Fault::kNone;
-  });
-  for (int i = 0; i < 10; ++i) ASSERT_OK(volume.Read(0, got));
-  nodes_.SetFaults({});
-  EXPECT_EQ(asked, std::set<uint32_t>{3});
+  MoveMasters(3);
+  EXPECT_TRUE(ReadsReach(volume, 3));
+  // Also when it was away, and nobody wrote since it came back.
+  nodes_.Do([&] { nodes_.StopNode(3); });
+  MoveMasters(2);
+  EXPECT_TRUE(ReadsReach(volume, 2));
+  nodes_.Do([&] { nodes_.StartNode(3); });
+  MoveMasters(3);
+  EXPECT_TRUE(ReadsReach(volume, 3));
 }
 
 // The others still reach it, or have not noticed yet that it is gone.
@@ -213,6 +231,25 @@ TEST_F(RouterTest, WhoOnlyReadsIsNotSentBackToAMasterThatItCannotReach) {
     for (int i = 0; i < 30; ++i) ASSERT_OK(volume.Read(0, got, how));
     EXPECT_LT(cluster_->stats().attempts - before, 45u);
   }
+}
+
+// It leads, but what it says to this client is lost.
+TEST_F(RouterTest, WhoOnlyReadsWaitsOnceForAMasterThatDoesNotAnswer) {
+  Volume volume = Open();
+  ASSERT_OK(volume.Write(0, Bytes(4096, 1)));
+  MoveMasters(3);
+  EXPECT_TRUE(ReadsReach(volume, 3));
+  std::atomic<int> asked = 0;
+  nodes_.SetFaults([&](uint32_t node, const rpc::Request& request) {
+    if (node != 3 || !Reads(request)) return Fault::kNone;
+    ++asked;
+    return Fault::kDropReply;
+  });
+  std::vector<uint8_t> got(4096);
+  for (int i = 0; i < 30; ++i) ASSERT_OK(volume.Read(0, got));
+  nodes_.SetFaults({});
+  EXPECT_GE(asked, 1);
+  EXPECT_LE(asked, 3);
 }
 
 // Each of these happens to a write, and the write happens once.
