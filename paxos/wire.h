@@ -16,7 +16,7 @@
 
 namespace hydra::paxos {
 
-// Limits of what is decoded, checked before anything is allocated. A promise lists at most the
+// Limits of what is decoded, and with it of what is allocated. A promise lists at most the
 // window and the backlog of a replica, about 6,000 entries of some 40 bytes.
 inline constexpr size_t kMaxWireBytes = 2u << 20;
 inline constexpr size_t kMaxWireElements = 32'768;  // of the list in a message

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paxos/write_wire.h"
 
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -201,8 +200,10 @@ class Reader {
   // Whether it is there: `in` reads its bytes then.
   bool Enter(uint32_t tag, Reader* in) {
     if (!Take(tag)) return false;
+    const uint8_t* const begin = at_;
     const uint64_t size = Varint();
-    if (size > left()) good_ = false;
+    // In the shortest form: protobuf takes few others.
+    if (size > left() || VarintLength(size) != static_cast<size_t>(at_ - begin)) good_ = false;
     if (!good_) return false;
     *in = Reader(at_, at_ + size);
     at_ += size;

@@ -149,9 +149,7 @@ TEST(Wire, AnyFlippedByteIsRefusedOrUnderstood) {
 
 // --- The messages of a write, which protobuf does not see ---------------------------------------
 
-uint64_t AnyNumber(Rng* rng) {
-  return rng->Next() >> rng->Below(65) % 64 & (rng->Percent(20) ? 0 : ~0ull);
-}
+uint64_t AnyNumber(Rng* rng) { return rng->Percent(20) ? 0 : rng->Next() >> rng->Below(64); }
 
 Message AnyWriteMessage(Rng* rng) {
   Message message;
