@@ -328,11 +328,10 @@ class Engine {
   // instance may be accepted again in the same or a higher ballot until it is applied.
   virtual Status Accept(GroupId group, Instance instance, const Ballot& ballot, Entry entry,
                         Payload payload, uint64_t token) = 0;
-  // The same for who has compared the CRCs of these very buffers already (CheckEntryPayload, or a
-  // read that did): once is enough. The entry is shared until it is stable.
-  virtual Status AcceptChecked(GroupId group, Instance instance, const Ballot& ballot,
-                               std::shared_ptr<const Entry> entry, Payload payload,
-                               uint64_t token) = 0;
+  // The same for who goes on using the entry; whatever owns it is kept until the entry is stable.
+  virtual Status AcceptShared(GroupId group, Instance instance, const Ballot& ballot,
+                              std::shared_ptr<const Entry> entry, Payload payload,
+                              uint64_t token) = 0;
   virtual Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque,
                                uint64_t token) = 0;
   // Drops entries up to `instance`, which must be stable and, if the layers above have a state, not

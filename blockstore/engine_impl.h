@@ -203,9 +203,8 @@ class EngineImpl final : public Engine, private BatchSink {
   Status DropGroup(GroupId group, uint64_t token) override;
   Status Accept(GroupId group, Instance instance, const Ballot& ballot, Entry entry,
                 Payload payload, uint64_t token) override;
-  Status AcceptChecked(GroupId group, Instance instance, const Ballot& ballot,
-                       std::shared_ptr<const Entry> entry, Payload payload,
-                       uint64_t token) override;
+  Status AcceptShared(GroupId group, Instance instance, const Ballot& ballot,
+                      std::shared_ptr<const Entry> entry, Payload payload, uint64_t token) override;
   Status SaveHardState(GroupId group, const Ballot& promised, std::string opaque,
                        uint64_t token) override;
   Status TruncateLog(GroupId group, Instance instance, uint64_t token) override;
@@ -302,9 +301,6 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<Group*> Usable(GroupId group);
   Group* FindGroup(GroupId group);
   Status Poison(const Status& cause, std::string_view why = "a write failed");
-  Status AcceptEntry(GroupId group, Instance instance, const Ballot& ballot,
-                     std::shared_ptr<const Entry> entry, Payload payload, uint64_t token,
-                     bool check_payload);
   void Queue(Urgency urgency, PendingRecord&& pending, std::string record, Payload payload);
   void Complete(PendingRecord&& pending, const Placement& placement,
                 std::vector<Completion>* completions);

@@ -99,19 +99,13 @@ Status EngineImpl::DropGroup(GroupId id, uint64_t token) {
 
 Status EngineImpl::Accept(GroupId id, Instance instance, const Ballot& ballot, Entry entry,
                           Payload payload, uint64_t token) {
-  return AcceptEntry(id, instance, ballot, std::make_shared<const Entry>(std::move(entry)),
-                     std::move(payload), token, true);
+  return AcceptShared(id, instance, ballot, std::make_shared<const Entry>(std::move(entry)),
+                      std::move(payload), token);
 }
 
-Status EngineImpl::AcceptChecked(GroupId id, Instance instance, const Ballot& ballot,
-                                 std::shared_ptr<const Entry> entry, Payload payload,
-                                 uint64_t token) {
-  return AcceptEntry(id, instance, ballot, std::move(entry), std::move(payload), token, false);
-}
-
-Status EngineImpl::AcceptEntry(GroupId id, Instance instance, const Ballot& ballot,
-                               std::shared_ptr<const Entry> entry, Payload payload, uint64_t token,
-                               bool check_payload) {
+Status EngineImpl::AcceptShared(GroupId id, Instance instance, const Ballot& ballot,
+                                std::shared_ptr<const Entry> entry, Payload payload,
+                                uint64_t token) {
   HYDRA_ASSIGN_OR_RETURN(Group * group, Usable(id));
   if (instance == 0 || instance > kMaxInstance) {
     return Status::InvalidArgument(fmt::format("instance {}: use 1 to 2^48 - 1", instance));
@@ -145,8 +139,7 @@ Status EngineImpl::AcceptEntry(GroupId id, Instance instance, const Ballot& ball
   const Urgency room = use_reserve_.contains(id) ? Urgency::kInstall : Urgency::kLog;
   HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(room, record.size(), pages,
                                            before == nullptr ? 0 : before->payload_pages));
-  HYDRA_RETURN_IF_ERROR(check_payload ? CheckEntryPayload(*entry, payload, group->block_pages)
-                                      : CheckSlices(payload, uint64_t{pages} * kPageSize));
+  HYDRA_RETURN_IF_ERROR(CheckEntryPayload(*entry, payload, group->block_pages));
 
   auto live = std::make_shared<LiveEntry>();
   live->instance = instance;

@@ -262,12 +262,10 @@ bool Shard::SubmitAppend(const paxos::Append& append) {
     status = engine_->Accept(store_group_, append.instance, append.ballot, NoopEntry(append.meta),
                              {}, token);
   } else {
-    // What the core has was checked when it came: by CheckMutation from a client, by BodyIsGood
-    // from a peer, by the read from the log.
     const auto body = std::static_pointer_cast<const EntryBody>(append.body);
     HYDRA_CHECK(body != nullptr);
-    status = engine_->AcceptChecked(store_group_, append.instance, append.ballot,
-                                    {body, &body->entry}, body->payload, token);
+    status = engine_->AcceptShared(store_group_, append.instance, append.ballot,
+                                   {body, &body->entry}, body->payload, token);
   }
   if (status.ok()) {
     const auto newest = accepted_.find(append.instance);
@@ -552,22 +550,26 @@ void Shard::Step(paxos::Message message, Nanos now) {
   now_ = std::max(now_, now);
   if (next_incarnation_ != 0) return;  // for somebody who is about to be another
   // What the core would store must be what it is said to be.
+  const auto good = [&](Instance instance, const Status& checked) {
+    if (!checked.ok()) WarnOfDropped(message.from.node, instance, checked);
+    return checked.ok();
+  };
   if (auto* accept = std::get_if<paxos::Accept>(&message.body)) {
     for (const paxos::AcceptEntry& entry : *accept->entries) {
-      if (!BodyIsGood(entry.meta, entry.body, entry.instance)) {
-        return WarnOfDamage(message.from.node, entry.instance);
-      }
+      if (!good(entry.instance, CheckBody(entry.meta, entry.body, entry.instance))) return;
     }
     LeaveOutWhatDoesNotFit(accept);
   } else if (auto* reply = std::get_if<paxos::CatchUpReply>(&message.body)) {
     for (const paxos::ChosenEntry& entry : reply->entries) {
-      if (!entry.same && !BodyIsGood(entry.meta, entry.body, entry.instance)) {
-        return WarnOfDamage(message.from.node, entry.instance);
-      }
+      if (entry.same) continue;
+      if (!good(entry.instance, CheckBody(entry.meta, entry.body, entry.instance))) return;
     }
     LeaveOutWhatDoesNotFit(reply);
   } else if (const auto* fetched = std::get_if<paxos::FetchedBody>(&message.body)) {
-    if (fetched->found && !BodyIsGood(fetched->digest, fetched->body, fetched->instance)) return;
+    if (fetched->found &&
+        !good(fetched->instance, CheckBody(fetched->digest, fetched->body, fetched->instance))) {
+      return;
+    }
   } else if (const auto* chunk = std::get_if<paxos::InstallChunk>(&message.body)) {
     if (chunk->body == nullptr) return;  // asked for again, in time elsewhere
   }
@@ -575,14 +577,13 @@ void Shard::Step(paxos::Message message, Nanos now) {
 }
 
 // What is sent again may be good; if it never is, the group makes no progress.
-void Shard::WarnOfDamage(NodeId from, Instance instance) {
+void Shard::WarnOfDropped(NodeId from, Instance instance, const Status& why) {
   if (warned_ != 0 && now_ < warned_ + kWarnEvery) return;
   warned_ = now_;
   HYDRA_LOG_WARN(
-      "group {}: instance {} came from node {} with checksums or a digest that do not match, and "
-      "was "
-      "dropped; if this goes on, look at that node's memory and the network",
-      options_.group, instance, from);
+      "group {}: instance {} from node {} was dropped: {}; if this goes on and all nodes have the "
+      "same version, look at that node's memory and the network",
+      options_.group, instance, from, why.ToString());
 }
 
 void Shard::OnNotice(NodeId from, const paxos::Notice& notice, Nanos now) {

@@ -362,9 +362,9 @@ class Shard {
   void LeaveOutWhatDoesNotFit(paxos::Accept* accept);
   void LeaveOutWhatDoesNotFit(paxos::CatchUpReply* reply);
   bool TakesIn(Instance instance, const paxos::Body& body);
-  bool BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
-  bool BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const;
-  void WarnOfDamage(NodeId from, Instance instance);
+  Status CheckBody(const paxos::EntryMeta& meta, const paxos::Body& body, Instance instance) const;
+  Status CheckBody(uint64_t digest, const paxos::Body& body, Instance instance) const;
+  void WarnOfDropped(NodeId from, Instance instance, const Status& why);
   void Send(const paxos::MemberId& to, paxos::MessageBody body);
 
   // shard_client.cc
@@ -440,7 +440,7 @@ class Shard {
   Nanos now_ = 0;
   bool touched_ = false;  // is among active_: to be pumped
   Nanos looked_ = 0;      // when a tick last had it pumped
-  Nanos warned_ = 0;      // of damage
+  Nanos warned_ = 0;      // of an entry that was dropped
 
   // Records on their way to disk.
   std::deque<paxos::Append> append_queue_;  // the engine would not take them yet

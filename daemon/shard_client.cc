@@ -139,7 +139,7 @@ void Shard::Submit(ShardRequest&& request, Nanos now) {
   Mutate(std::move(request), now, false);
 }
 
-// Everything below relies on it, down to the engine, which a wrong payload would stop.
+// Everything below relies on it, down to the engine, which stops at a wrong payload.
 Status Shard::CheckMutation(const ShardRequest& request) const {
   RequestContext context = request.context;
   switch (context.kind) {

@@ -20,30 +20,37 @@ void Shard::Send(const paxos::MemberId& to, paxos::MessageBody body) {
       {options_.group, replica_->options().self, to, leases_->boot(), std::move(body)});
 }
 
-// Whether the body is the entry that the core is told it is, with the payload that belongs to it.
-bool Shard::BodyIsGood(const paxos::EntryMeta& meta, const paxos::Body& body,
-                       Instance instance) const {
+// Whether the body is the entry that the core is told it is, with the payload that belongs to it:
+// what was damaged on its way is dropped, and the core must not count on it.
+Status Shard::CheckBody(const paxos::EntryMeta& meta, const paxos::Body& body,
+                        Instance instance) const {
+  const auto other = [](const char* what) { return Status::Corruption(what); };
   if (meta.kind == paxos::EntryKind::kNoop) {
     const uint64_t digest =
         meta.fence == Ballot{} ? 0 : paxos::FenceEntry(meta.fence, meta.fence_config).digest;
-    return body == nullptr && meta.digest == digest;
+    if (body != nullptr || meta.digest != digest) return other("it is no no-op");
+    return Status::Ok();
   }
-  if (body == nullptr) return false;
+  if (body == nullptr) return other("it is missing");
   const auto& whole = *static_cast<const EntryBody*>(body.get());
   const Entry& entry = whole.entry;
-  if (!ValidateEntry(entry, block_pages_).ok()) return false;
-  const auto actual = MetaOf(entry, instance);
-  if (!actual.ok() || actual->kind != meta.kind || actual->digest != meta.digest) return false;
-  // What was damaged on its way is dropped here: the core must not count on it.
-  if (!CheckEntryPayload(entry, whole.payload, block_pages_).ok()) return false;
-  return meta.kind != paxos::EntryKind::kConfig || (meta.config && *actual->config == *meta.config);
+  HYDRA_RETURN_IF_ERROR(ValidateEntry(entry, block_pages_));
+  HYDRA_ASSIGN_OR_RETURN(const paxos::EntryMeta actual, MetaOf(entry, instance));
+  if (actual.kind != meta.kind || actual.digest != meta.digest) return other("its digest differs");
+  HYDRA_RETURN_IF_ERROR(CheckEntryPayload(entry, whole.payload, block_pages_));
+  if (meta.kind == paxos::EntryKind::kConfig && !(meta.config && *actual.config == *meta.config)) {
+    return other("its configuration differs");
+  }
+  return Status::Ok();
 }
 
 // The same where only the digest is known: equal digests mean equal entries.
-bool Shard::BodyIsGood(uint64_t digest, const paxos::Body& body, Instance instance) const {
-  if (body == nullptr) return false;
-  const auto meta = MetaOf(static_cast<const EntryBody*>(body.get())->entry, instance);
-  return meta.ok() && meta->digest == digest && BodyIsGood(*meta, body, instance);
+Status Shard::CheckBody(uint64_t digest, const paxos::Body& body, Instance instance) const {
+  if (body == nullptr) return Status::Corruption("it is missing");
+  HYDRA_ASSIGN_OR_RETURN(paxos::EntryMeta meta,
+                         MetaOf(static_cast<const EntryBody*>(body.get())->entry, instance));
+  meta.digest = digest;
+  return CheckBody(meta, body, instance);
 }
 
 // --- The log ------------------------------------------------------------------------------------
