@@ -7,13 +7,13 @@
 namespace hydra {
 namespace {
 
-// A weight of 110 beside one of 1024. Next to nothing (19) would let checkpoints fall behind what
+// A weight of 335 beside one of 1024. Next to nothing (19) would let checkpoints fall behind what
 // is written on a busy machine.
-constexpr int kNice = 10;
+constexpr int kNice = 5;
 
 }  // namespace
 
-void RunInBackground() {
+void LowerPriority() {
   thread_local const int done = setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
   static_cast<void>(done);  // it only ever costs time
 }

@@ -3,8 +3,8 @@
 
 namespace hydra {
 
-// For threads whose work can wait: from here on this one gets a tenth of the processor time of
+// For threads whose work can wait: from here on this one gets a third of the processor time of
 // another that wants it too, and gives way when that one wakes up. Once called, it stays so.
-void RunInBackground();
+void LowerPriority();
 
 }  // namespace hydra

@@ -349,9 +349,6 @@ class LevelDbEnv::Writable final : public leveldb::WritableFile {
 LevelDbEnv::LevelDbEnv(FileSystem* fs, Compactions compactions)
     : fs_(fs), compactions_(compactions) {
   HYDRA_CHECK(fs != nullptr);
-  if (compactions == Compactions::kThread) {
-    leveldb::Env::Default()->Schedule([](void*) { RunInBackground(); }, nullptr);
-  }
 }
 
 LevelDbEnv::~LevelDbEnv() { HYDRA_CHECK(queue_.empty()); }
@@ -527,6 +524,9 @@ leveldb::Status LevelDbEnv::UnlockFile(leveldb::FileLock* lock) {
 // leveldb::Env's contract asks for a thread; LevelDB has one, which lives as long as the process.
 void LevelDbEnv::Schedule(void (*function)(void*), void* argument) {
   if (compactions_ == Compactions::kThread) {
+    static std::once_flag once;  // it is one thread, whatever the number of stores
+    std::call_once(
+        once, [] { leveldb::Env::Default()->Schedule([](void*) { LowerPriority(); }, nullptr); });
     leveldb::Env::Default()->Schedule(function, argument);
     return;
   }

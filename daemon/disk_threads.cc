@@ -80,7 +80,7 @@ void DiskThreads::Kick(Nanos now) {
     }
     ++jobs_;
     asio::post(workers_, [this, raw = job.release()] {
-      RunInBackground();
+      LowerPriority();
       raw->Run();
       asio::post(*owner_, [this, raw] {
         --jobs_;
