@@ -33,10 +33,14 @@ constexpr Nanos kJustNow = 1 * kMillisecond;
 // Seconds of writing at the speed of a disk.
 constexpr uint64_t kIdleSpareBytes = 1ull << 30;
 // Replicas apply the same writes, and would all checkpoint at the same moments: with a majority
-// that is busy with it, writes take longer. So neighbours do it at different intervals, in parts of
-// these.
-constexpr unsigned kCheckpointIntervals = 4;
-constexpr unsigned kCheckpointParts = 12;
+// that is busy with it, writes take longer. So each node has intervals of its own, between three
+// quarters of the usual ones and the whole. Multiples of the golden ratio keep whichever few nodes
+// there are apart.
+uint64_t CheckpointInterval(uint64_t usual, NodeId node) {
+  constexpr uint16_t kGoldenRatio = 40'503;  // its fraction, in 1/65536
+  const auto share = static_cast<uint16_t>(node * kGoldenRatio);
+  return usual - ((usual / 4 * share) >> 16);
+}
 
 uint64_t RandomNumber() {
   uint64_t number = 0;
@@ -127,9 +131,8 @@ Status Node::Impl::MakeStore() {
 Status Node::Impl::Open() {
   EngineOptions engine;
   engine.idle_spare_bytes = kIdleSpareBytes;
-  const unsigned parts = kCheckpointParts - options_.node % kCheckpointIntervals;
-  engine.overlay_rows = engine.overlay_rows * parts / kCheckpointParts;
-  engine.checkpoint_batches = engine.checkpoint_batches * parts / kCheckpointParts;
+  engine.overlay_rows = CheckpointInterval(engine.overlay_rows, options_.node);
+  engine.checkpoint_batches = CheckpointInterval(engine.checkpoint_batches, options_.node);
   engine.fs = &fs_;
   if (drill_fs_) engine.fs = drill_fs_.get();
   engine.dir = options_.dir;
