@@ -11,8 +11,8 @@
 namespace hydra {
 namespace {
 
-// LevelDB copies a batch into its log and its memtable while others wait; a megabyte is large
-// enough that the sync behind it does not matter.
+// LevelDB copies a batch into its log and its memtable, and syncs it, while others wait: for the
+// lock, and for the device.
 constexpr size_t kBatchBytes = 256u << 10;
 
 const char kSweeping[] = {0};

@@ -99,6 +99,7 @@ std::unique_ptr<Job> EngineImpl::NextJob() {
   draining_ = false;
   if (WantsCheckpoint()) {
     if (auto job = BeginCheckpoint(false)) return job;
+    if (draining_) return nullptr;  // what else there is to do must not be in its way then
     // Only wiped files are given back: nobody could wipe them afterwards.
     if (checkpoint_refused_ && volume_->HasSurplusSpare()) {
       if (auto job = volume_->NextWipeJob()) return job;

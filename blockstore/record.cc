@@ -115,14 +115,6 @@ Parse GetWrite(Decoder* in, Operation* op) {
   return Parse::kOk;
 }
 
-bool GetContext(Decoder* in, Operation* op) {
-  uint64_t length = 0;
-  std::span<const uint8_t> bytes;
-  if (!in->Varint64(&length) || !in->Bytes(length, &bytes)) return false;
-  op->context.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return true;
-}
-
 Parse GetOperation(Decoder* in, Operation* op) {
   uint8_t kind = 0;
   uint8_t flags = 0;
@@ -143,7 +135,9 @@ Parse GetOperation(Decoder* in, Operation* op) {
       break;
     case OpKind::kZeroExtents: parse = GetExtents(in, op); break;
   }
-  if (parse == Parse::kOk && (flags & kHasContext) && !GetContext(in, op)) parse = Parse::kBad;
+  if (parse == Parse::kOk && (flags & kHasContext) && !in->LengthPrefixed(&op->context)) {
+    parse = Parse::kBad;
+  }
   return parse;
 }
 
