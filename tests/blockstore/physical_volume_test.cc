@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "blockstore/physical_volume.h"
 
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <span>
+#include <vector>
+
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
 #include "base/sim_disk.h"
+#include "blockstore/batch_format.h"
 #include "tests/support/gtest_status.h"
 
 namespace hydra {
@@ -54,14 +62,18 @@ class PhysicalVolumeTest : public testing::Test {
     }
   }
 
-  void Push(Urgency urgency, uint32_t pages, uint32_t flow = 1) {
-    const std::string record = Encode(StableRecord{{{flow, 1}}});
+  void Push(Urgency urgency, uint32_t pages, uint32_t flow = 1, size_t longer = 0) {
+    const std::string record = Encode(StableRecord{{{flow, 1}}}) + std::string(longer, '\xff');
     ASSERT_OK(volume_->CheckRoom(urgency, record.size(), pages));
     std::string sized = record;
     sized[2] = static_cast<char>(pages);
     sized[3] = static_cast<char>(pages >> 8);
     Payload payload;
-    if (pages > 0) payload.push_back({Buffer::Allocate(pages * kPageSize), 0, pages * kPageSize});
+    if (pages > 0) {
+      Buffer bytes = Buffer::Allocate(pages * kPageSize);
+      std::memset(bytes.data(), 0xff, bytes.size());
+      payload.push_back({std::move(bytes), 0, pages * kPageSize});
+    }
     volume_->Enqueue(urgency, flow, sized, std::move(payload), ++cookie_);
   }
 
@@ -99,6 +111,41 @@ TEST_F(PhysicalVolumeTest, CompletionsComeInTheOrderOfTheStream) {
     }
   }
   EXPECT_EQ(last, 300u);
+}
+
+// Their memory is used again and again: nothing of other batches may get to the disk with one.
+TEST_F(PhysicalVolumeTest, BehindTheRecordsOfEachHeaderAreZeroes) {
+  Rng rng(1);
+  const Buffer buffer = Buffer::Allocate(kMaxHeaderPages * kPageSize);
+  std::set<uint32_t> lengths;
+  for (int i = 0; i < 300; ++i) {
+    for (uint64_t n = 1 + rng.Below(8); n > 0; --n) {
+      Push(Urgency::kLog, static_cast<uint32_t>(rng.Below(3)), 1,
+           rng.Percent(30) ? rng.Below(3 * kPageSize) : 0);
+    }
+    while (WriteOne() > 0) {
+      const Placement& placement = placed_.front().placement;
+      const std::span<uint8_t> pages = buffer.span();
+      File& file = *volume_->Find(placement.segment)->file->direct;
+      const uint64_t at = uint64_t{placement.batch_page} * kPageSize;
+      ASSERT_OK(file.ReadExactly(at, pages.first(kPageSize), "header"));
+      const uint32_t count = PeekBatchHeader(placement.segment, placement.batch_page, pages);
+      ASSERT_GT(count, 0u);
+      ASSERT_OK(file.ReadExactly(at, pages.first(count * kPageSize), "header"));
+      const auto header = DecodeBatchHeader(options_.store, placement.segment, placement.batch_page,
+                                            options_.segment_bytes / kPageSize, pages);
+      ASSERT_OK(header.status());
+      lengths.insert(count);
+      ASSERT_TRUE(std::all_of(pages.begin() + header->header_bytes,
+                              pages.begin() + count * kPageSize, [](uint8_t b) { return b == 0; }));
+    }
+    while (auto job = volume_->NextSpareJob()) {
+      job->Run();
+      ASSERT_OK(volume_->FinishSpareJob(job.get()));
+    }
+    if (!volume_->CheckRoom(Urgency::kLog, 4 * kPageSize, 64).ok()) break;
+  }
+  EXPECT_GT(lengths.size(), 2u);
 }
 
 TEST_F(PhysicalVolumeTest, BackgroundGetsAQuarterWhileClientsWaitAndAllWhenTheyDoNot) {
