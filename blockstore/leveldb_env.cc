@@ -14,6 +14,7 @@
 #include <leveldb/slice.h>
 
 #include "base/background.h"
+#include "base/buffer.h"
 #include "base/check.h"
 #include "base/coding.h"
 #include "base/crc32c.h"
