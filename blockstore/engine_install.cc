@@ -77,6 +77,10 @@ Status EngineImpl::InstallBegin(GroupId id, InstallMode mode, Instance floor, ui
   if (mode != InstallMode::kImage && mode != InstallMode::kDelta) {
     return Status::InvalidArgument("an install is an image or a delta");
   }
+  if (floor == 0) {
+    return Status::InvalidArgument(
+        fmt::format("group {}: an install of a state in which nothing is applied", id));
+  }
   if (floor < group->applied || floor > kMaxInstance) {
     return Status::InvalidArgument(
         fmt::format("group {}: an install up to instance {}, but {} is applied already", id, floor,

@@ -57,6 +57,7 @@ class ImageBuilder {
   InstallMode mode() const { return request_.mode; }
   // When it is listed.
   Instance as_of() const { return chunk_.as_of; }
+  bool is_first() const { return request_.cursor.empty(); }
   bool is_last() const { return chunk_.cursor.empty(); }
 
  private:

@@ -47,6 +47,8 @@ Status ValidateChunk(const ImageChunk& chunk) {
     return BadChunk(
         fmt::format("with a cursor of {} bytes; at most {}", chunk.cursor.size(), kMaxCursorBytes));
   }
+  // As of nothing it would say that there are no blocks, to a replica that may have some.
+  if (chunk.as_of == 0) return BadChunk("of a state in which nothing is applied");
   if (chunk.as_of > chunk.newest || chunk.newest > kMaxInstance) {
     return BadChunk(fmt::format("as of instance {} with rows up to {}", chunk.as_of, chunk.newest));
   }

@@ -297,7 +297,8 @@ bool Shard::InstallReadDone(uint64_t ticket, std::unique_ptr<ReadJob>* job) {
   chunk.listed = true;
   auto reads = chunk.builder->PlanReads(std::move(*job));
   const Instance as_of = chunk.builder->as_of();
-  const bool first = chunk.serve.request.cursor.empty();
+  // (Also where the receiver is in the middle of a delta, and gets an image instead.)
+  const bool first = chunk.builder->is_first();
   if (!reads.ok() || (first && as_of <= chunk.serve.request.base) || IsTooEarly(peer)) {
     if (reads.ok()) {
       HYDRA_PROBE("install: the source has to checkpoint first");

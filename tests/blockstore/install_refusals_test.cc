@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "blockstore/install_check.h"
 #include "tests/blockstore/install_fixture.h"
 
 namespace hydra::test {
@@ -146,6 +147,25 @@ TEST_F(BadChunk, OfADeltaIsRefusedAndNothingChanges) {
   ExpectRefused("a range", [](ImagePiece* p) { p->chunk.to = 100; });
   ASSERT_OK(Driver(Delta()).Run());
   ExpectEqualReplicas();
+}
+
+// It would say that there are no blocks. A source that has just been made itself has such a
+// checkpoint, and the receiver has applied nothing, but may have taken in blocks from another one.
+TEST_F(BadChunk, OfAStateInWhichNothingIsAppliedIsRefused) {
+  Start(InstallMode::kImage);
+  ASSERT_OK(target_->CreateGroup(2, 1, 0));
+  ASSERT_OK(target_.Flush());
+  EXPECT_CODE(target_->InstallBegin(2, InstallMode::kImage, 0, 99), Code::kInvalidArgument);
+  ASSERT_OK(target_->InstallBegin(2, InstallMode::kImage, 1, 0));
+  ASSERT_OK(target_.Flush());
+  ImageChunk nothing;
+  nothing.mode = InstallMode::kImage;
+  nothing.to = kEndOfBlocks;
+  EXPECT_CODE(target_->InstallChunk(2, nothing, {}, 99), Code::kInvalidArgument);
+  EXPECT_CODE(ValidateChunk(nothing), Code::kInvalidArgument);
+  nothing.as_of = nothing.newest = 1;
+  EXPECT_OK(ValidateChunk(nothing));
+  EXPECT_OK(target_->InstallChunk(2, nothing, {}, 99));
 }
 
 TEST_F(BadChunk, CallsOutOfOrderAreRefused) {
