@@ -76,7 +76,8 @@ class BlockMap {
   void Erase(GroupId group, Lba lba, BlockKind kind, Version version);
   void ZeroExtent(GroupId group, Extent extent, Version version);
 
-  // Points a block at its copy, if it still is the block that was copied. `checked`: the caller
+  // Points a block at its copy, if it still is the block that was copied (of an owed one: of this
+  // version and sum). `checked`: the caller
   // compared the row when it copied, and no entry that lies in the old segment was applied since;
   // then the extent table alone decides and LevelDB is not asked.
   Result<bool> Relocate(const RelocateRecord& record, const Reference& copy, bool checked);

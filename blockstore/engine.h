@@ -173,6 +173,9 @@ struct GroupInfo {
   bool halted = false;       // met an operation it does not know: upgrade this node
   Version horizon = 0;       // changes up to here can no longer be scanned
   uint64_t data_blocks = 0;  // mapped with payload
+  // ... which is not here yet: peers owe it. After a start they are counted by and by (see
+  // EngineStats::accounting_complete).
+  uint64_t owed_blocks = 0;
   // The blocks are being replaced by a peer's: nobody may be served from them, and nothing is
   // applied. Survives restarts until InstallFinish.
   bool installing = false;
@@ -245,10 +248,12 @@ struct EngineStats {
   uint64_t space_bytes = 0;     // taken by segments and spares
   uint64_t rotten_blocks = 0;   // found by reads, scrub, vacuum since open
   uint64_t repaired_blocks = 0;
-  uint64_t durable_batch = 0;  // number of the last durable batch
-  uint64_t around_bytes = 0;   // read into memory along with what was asked for
-  uint64_t map_lookups = 0;    // rows that reads had to look up in LevelDB, since open
-  uint64_t map_recalled = 0;   // ... and did not have to: they were remembered
+  uint64_t delivered_blocks = 0;  // that were owed
+  uint64_t owed_blocks = 0;       // of all groups
+  uint64_t durable_batch = 0;     // number of the last durable batch
+  uint64_t around_bytes = 0;      // read into memory along with what was asked for
+  uint64_t map_lookups = 0;       // rows that reads had to look up in LevelDB, since open
+  uint64_t map_recalled = 0;      // ... and did not have to: they were remembered
   bool accounting_complete = false;
   std::vector<SegmentStats> segments;
 };
@@ -279,6 +284,7 @@ struct Damage {
   Version version = 0;  // kBlock: a copy of this version with this CRC is as good
   uint32_t crc = 0;     // ... of the block
 
+  bool owed() const { return segment == kOwedSegment; }  // never was here: no rot
   friend bool operator==(const Damage&, const Damage&) = default;
 };
 
@@ -381,6 +387,9 @@ class Engine {
   // the others. Where it is not, TakeDamage tells.
   virtual Result<ReadResult> FinishRead(std::unique_ptr<ReadJob> job,
                                         DamagedRead* damaged = nullptr) = 0;
+  // The same, whatever became of each: what is damaged, or (no blocks at all) could not be looked
+  // up. Rot is told by TakeDamage.
+  virtual std::vector<DamagedRead> FinishPartialReads(std::unique_ptr<ReadJob> job) = 0;
   virtual Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) = 0;
   // Many reads as one job, for whoever is in no hurry.
   virtual Result<std::unique_ptr<ReadJob>> PlanReads(GroupId group,
@@ -425,8 +434,10 @@ class Engine {
   // Takes in a chunk. Everything in it is checked before anything is queued: kInvalidArgument if it
   // makes no sense, is damaged or does not follow the chunk before; kFailedPrecondition if a row
   // without payload is not what this replica has (ask for it with payload). Rows apply by version:
-  // one that is not newer than what is here changes nothing. Looks rows up in the map, so it may
-  // wait for LevelDB, as Apply never does. Payload: that of data rows without `same`, in order.
+  // one that is not newer than what is here changes nothing, unless it brings the payload of a
+  // block that is owed. Looks rows up in the map, so it may wait for LevelDB, as Apply never does.
+  // Payload: that of data rows without `same` or `bare`, in order. A bare row (not newer than
+  // `as_of`) makes the block owed, unless an entry that is open here has its payload.
   virtual Status InstallChunk(GroupId group, const ImageChunk& chunk, Payload payload,
                               uint64_t token) = 0;
   // After the last chunk. From then on applied = stable = truncated = `applied`, which is between
@@ -437,6 +448,22 @@ class Engine {
   // Gives the attempt up. If no chunk was ever taken in, the group goes on as if nothing had been;
   // otherwise it stays `installing` until a later install is finished.
   virtual Status InstallAbort(GroupId group, uint64_t token) = 0;
+
+  // --- Owed blocks: what an install of bare rows has left to be fetched. ----------------------
+  // They are blocks like any other, written over or deleted by entries, moved on by installs; only
+  // a read of one fails like that of a rotten one (DamagedRead says which), and Repair takes it
+  // too.
+  virtual uint64_t OwedCount(GroupId group) const = 0;  // GroupInfo::owed_blocks
+  // Or they are not all counted yet.
+  virtual bool MayOwe(GroupId group) const = 0;
+  // Those at `from` or behind it, ascending, at most so many. May ask LevelDB.
+  virtual Result<std::vector<BlockName>> OwedBlocks(GroupId group, Lba from, size_t limit) = 0;
+  // Their payload, from a peer: block by block, all checked before anything is queued
+  // (kInvalidArgument). What is owed no more is left out; kFailedPrecondition if all is. So is what
+  // there is no room for now (`all` is false then), but for the first; kBusy, kNoSpace. The rest is
+  // durable when the token completes.
+  virtual Status Deliver(GroupId group, const std::vector<BlockName>& blocks, Payload payload,
+                         uint64_t token, bool* all = nullptr) = 0;
 
   // --- Background work. -----------------------------------------------------------------------
   // The next job to run, or null. Several (of different kinds) may be out at once.

@@ -252,6 +252,7 @@ class EngineImpl::BlockReadJob final : public PinnedRead {
     }
     std::set<std::pair<SegmentNumber, uint32_t>> missed;  // a read misses a region once
     for (const Damage& damage : damaged_) {
+      if (damage.owed()) continue;
       missed.emplace(damage.segment, damage.page / ReadAround::kRegionPages);
     }
     for (const auto& [segment, region] : missed) {
@@ -497,13 +498,16 @@ Result<ReadResult> EngineImpl::FinishRead(std::unique_ptr<ReadJob> job, DamagedR
     read->Remember(map_.get());
     return read->Take();
   }
-  rotten_blocks_ += read->damaged().size();
+  const auto is_rot = [](const Damage& block) { return !block.owed(); };
+  rotten_blocks_ += static_cast<uint64_t>(std::ranges::count_if(read->damaged(), is_rot));
   if (damaged != nullptr) {
     damaged->lba = read->lba();
     damaged->blocks = read->damaged();
     damaged->rest = read->TakeRest();
   } else {
-    for (const Damage& block : read->damaged()) NoteDamage(block);
+    for (const Damage& block : read->damaged()) {
+      if (is_rot(block)) NoteDamage(block);
+    }
   }
   return read->status();
 }
@@ -565,6 +569,23 @@ Result<std::vector<ReadResult>> EngineImpl::FinishReads(std::unique_ptr<ReadJob>
     }
   }
   if (!first.ok()) return first;
+  return results;
+}
+
+std::vector<DamagedRead> EngineImpl::FinishPartialReads(std::unique_ptr<ReadJob> job) {
+  std::vector<DamagedRead> results;
+  for (auto& part : static_cast<ManyReadsJob*>(job.get())->parts) {
+    DamagedRead& found = results.emplace_back();
+    auto whole = FinishRead(std::move(part), &found);
+    if (whole.ok()) {
+      found.rest = std::move(*whole);
+    } else if (found.blocks.empty()) {
+      found.rest = {};
+    }
+    for (const Damage& block : found.blocks) {
+      if (!block.owed()) NoteDamage(block);
+    }
+  }
   return results;
 }
 

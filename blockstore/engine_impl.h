@@ -78,6 +78,7 @@ struct Group {
 
   InstallProgress install;      // durable
   bool install_queued = false;  // one of its records is on its way
+  Instance chunk_as_of = 0;     // ... a chunk that leads here; 0: none is
   // The state came with an install, and nothing was applied since: the layers above may not have
   // taken it over yet, so they are not asked.
   bool state_installed = false;
@@ -227,6 +228,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<std::unique_ptr<ReadJob>> PlanReads(GroupId group,
                                              const std::vector<LbaRange>& ranges) override;
   Result<std::vector<ReadResult>> FinishReads(std::unique_ptr<ReadJob> job) override;
+  std::vector<DamagedRead> FinishPartialReads(std::unique_ptr<ReadJob> job) override;
   Result<ReadResult> Read(GroupId group, Lba lba, uint64_t count) override;
   Result<std::vector<BlockKind>> ReadMap(GroupId group, Lba lba, uint64_t count) override;
   void DropRead(std::unique_ptr<ReadJob> job) override;
@@ -243,6 +245,13 @@ class EngineImpl final : public Engine, private BatchSink {
                       uint64_t token) override;
   Status InstallFinish(GroupId group, Instance applied, std::string state, uint64_t token) override;
   Status InstallAbort(GroupId group, uint64_t token) override;
+  uint64_t OwedCount(GroupId group) const override;
+  bool MayOwe(GroupId group) const override {
+    return !accounting_complete_ || OwedCount(group) > 0;
+  }
+  Result<std::vector<BlockName>> OwedBlocks(GroupId group, Lba from, size_t limit) override;
+  Status Deliver(GroupId group, const std::vector<BlockName>& blocks, Payload payload,
+                 uint64_t token, bool* all) override;
   std::unique_ptr<Job> NextJob() override;
   bool AwaitsJob() const override {
     return draining_ || (checkpoint_requested_ && put_off_checkpoint_ == nullptr);
@@ -301,7 +310,8 @@ class EngineImpl final : public Engine, private BatchSink {
   Result<Group*> Usable(GroupId group);
   Group* FindGroup(GroupId group);
   Status Poison(const Status& cause, std::string_view why = "a write failed");
-  void Queue(Urgency urgency, PendingRecord&& pending, std::string record, Payload payload);
+  // Returns its cookie.
+  uint64_t Queue(Urgency urgency, PendingRecord&& pending, std::string record, Payload payload);
   void Complete(PendingRecord&& pending, const Placement& placement,
                 std::vector<Completion>* completions);
   void CompleteAccept(const PendingRecord& pending, const Placement& placement);
@@ -320,6 +330,8 @@ class EngineImpl final : public Engine, private BatchSink {
   void VerifyOpenEntries();
   void ListForScrub();
   void AddToScrub(ScrubJob* job, uint64_t budget_bytes);
+  Status MayTakeCopies();
+  PendingRecord RepairOf(const Damage& block, uint32_t block_pages) const;
   void CompleteRepair(const PendingRecord& pending, const Placement& placement);
 
   // engine_apply.cc
@@ -344,6 +356,7 @@ class EngineImpl final : public Engine, private BatchSink {
   void CompleteInstall(Group* group, const PendingRecord& pending, const Placement& placement);
   void ApplyInstallRecord(Group* group, const InstallRecord& record, std::string state);
   void ApplyChunk(Group* group, const ChunkRecord& record, const Placement& placement);
+  Reference FindInOpenEntry(const Group& group, const ChunkRow& row) const;
   void EraseRange(Group* group, const ChunkRow& row);
   void FinishInstall(Group* group, Instance applied, std::string state);
   Status ReplayInstall(const RecordView& view, const Placement& placement);
@@ -451,6 +464,7 @@ class EngineImpl final : public Engine, private BatchSink {
   std::vector<Damage> damage_;  // not told yet
   uint64_t rotten_blocks_ = 0;
   uint64_t repaired_blocks_ = 0;
+  uint64_t delivered_blocks_ = 0;
   uint64_t payload_bytes_ = 0;
   uint64_t installed_bytes_ = 0;
   uint64_t relocated_bytes_ = 0;

@@ -15,6 +15,8 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/logging.h"
+#include "base/probe.h"
+#include "base/sabotage.h"
 #include "blockstore/engine_impl.h"
 #include "blockstore/install_check.h"
 #include "blockstore/payload.h"
@@ -113,6 +115,7 @@ Status EngineImpl::InstallChunk(GroupId id, const ImageChunk& chunk, Payload pay
   HYDRA_RETURN_IF_ERROR(volume_->CheckRoom(Urgency::kInstall, encoded.size(),
                                            static_cast<uint32_t>(bytes / kPageSize)));
   installed_bytes_ += bytes;
+  group->chunk_as_of = record.as_of;
   QueueInstall(group, RecordType::kChunk, std::move(pending), std::move(encoded), std::move(kept),
                token);
   return Status::Ok();
@@ -206,9 +209,7 @@ Status EngineImpl::ResolveChunk(Group* group, const ImageChunk& chunk, const Pay
                                 ChunkRecord* record, Payload* kept) {
   const size_t block_bytes = size_t{group->block_pages} * kPageSize;
   uint64_t expected = 0;
-  for (const ImageRow& row : chunk.rows) {
-    if (row.kind == BlockKind::kData && !row.same) expected += block_bytes;
-  }
+  for (const ImageRow& row : chunk.rows) expected += HasPayload(row) ? block_bytes : 0;
   HYDRA_RETURN_IF_ERROR(CheckSlices(payload, expected));
   record->group = group->id;
   record->as_of = chunk.as_of;
@@ -224,7 +225,7 @@ Status EngineImpl::ResolveChunk(Group* group, const ImageChunk& chunk, const Pay
       continue;
     }
     Payload block;
-    if (row.kind == BlockKind::kData && !row.same) {
+    if (HasPayload(row)) {
       const uint32_t crc = walk.Next(block_bytes, &block);
       if (crc != row.crc) {
         return BadChunk(
@@ -237,8 +238,8 @@ Status EngineImpl::ResolveChunk(Group* group, const ImageChunk& chunk, const Pay
     bool changes = false;
     HYDRA_RETURN_IF_ERROR(ResolveBlock(group, row, chunk.as_of, &changes));
     if (!changes) continue;
-    record->rows.push_back(
-        {static_cast<ChunkRow::Kind>(row.kind), row.number, 0, row.version, row.crc});
+    const auto kind = row.bare ? ChunkRow::Kind::kBare : static_cast<ChunkRow::Kind>(row.kind);
+    record->rows.push_back({kind, row.number, 0, row.version, row.crc});
     Append(block, kept);
   }
   if (chunk.mode == InstallMode::kImage) ResolveErasures(*group, chunk, record);
@@ -247,7 +248,9 @@ Status EngineImpl::ResolveChunk(Group* group, const ImageChunk& chunk, const Pay
 
 Status EngineImpl::ResolveBlock(Group* group, const ImageRow& row, Instance as_of, bool* changes) {
   HYDRA_ASSIGN_OR_RETURN(const MapRow local, map_->Newest(group->id, row.number));
-  *changes = local.version < row.version;
+  const bool owed_here =
+      local.kind == BlockKind::kData && local.version == row.version && local.reference.owed();
+  *changes = local.version < row.version || (owed_here && HasPayload(row));
   const bool data = row.kind == BlockKind::kData;
   const bool local_data = local.kind == BlockKind::kData;
   if (local.version == row.version &&
@@ -346,6 +349,7 @@ uint64_t EngineImpl::OverlayRowsOf(const Group& group, const ChunkRecord& record
 void EngineImpl::CompleteInstall(Group* group, const PendingRecord& pending,
                                  const Placement& placement) {
   group->install_queued = false;
+  group->chunk_as_of = 0;
   if (pending.type == RecordType::kChunk) {
     ApplyChunk(group, pending.install->chunk, placement);
   } else {
@@ -385,9 +389,11 @@ void EngineImpl::ApplyChunk(Group* group, const ChunkRecord& record, const Place
   const Version floor = LastVersionOf(group->install.floor);
   uint32_t page = placement.payload_page;
   for (const ChunkRow& row : record.rows) {
-    const bool data = row.kind == ChunkRow::Kind::kData;
-    const Reference reference{placement.segment, page, row.crc};
-    page += data ? record.block_pages : 0;
+    const bool bare = row.kind == ChunkRow::Kind::kBare;
+    const bool data = row.kind == ChunkRow::Kind::kData || bare;
+    const Reference reference =
+        bare ? FindInOpenEntry(*group, row) : Reference{placement.segment, page, row.crc};
+    page += row.kind == ChunkRow::Kind::kData ? record.block_pages : 0;
     if (row.kind == ChunkRow::Kind::kErase) {
       EraseRange(group, row);
     } else if (row.kind == ChunkRow::Kind::kExtent) {
@@ -397,6 +403,7 @@ void EngineImpl::ApplyChunk(Group* group, const ChunkRecord& record, const Place
       if (group->ahead.IsNewer(row.number, row.number / blocks, row.version)) continue;
       if (data) {
         map_->Write(id, row.number, row.version, reference);
+        if (bare && !reference.owed()) volume_->NoteShared(reference.segment);
       } else {
         map_->Erase(id, row.number, static_cast<BlockKind>(row.kind), row.version);
       }
@@ -415,6 +422,34 @@ void EngineImpl::ApplyChunk(Group* group, const ChunkRecord& record, const Place
   install.covered = record.covered;
   install.cursor = record.cursor;
   install.complete = record.last;
+}
+
+// A row without payload. If this replica accepted the entry that wrote the block, it may be one of
+// few that have the payload: the entry goes when the install is finished, the payload must not. So
+// what is open decides as of here in the stream, in replay as at run time. (Another value than was
+// chosen may have been accepted, so the sum decides.)
+Reference EngineImpl::FindInOpenEntry(const Group& group, const ChunkRow& row) const {
+  const Reference owed{kOwedSegment, 0, row.crc};
+  if (HYDRA_SABOTAGE(kBareForgetsOpenEntry)) return owed;
+  const auto found = group.live.find(VersionInstance(row.version));
+  if (found == group.live.end()) return owed;
+  const LiveEntry& entry = *found->second;
+  if (!entry.durable || entry.faulty || entry.entry == nullptr || !entry.understood) return owed;
+  uint32_t page = entry.placement.payload_page;
+  const auto& operations = entry.entry->operations;
+  for (size_t o = 0; o < operations.size(); ++o) {
+    const Operation& op = operations[o];
+    if (MakeVersion(entry.instance, static_cast<uint32_t>(o)) == row.version) {
+      const bool same = op.kind == OpKind::kWrite && row.number >= op.lba &&
+                        row.number - op.lba < op.count && op.crcs[row.number - op.lba] == row.crc;
+      if (!same) return owed;
+      HYDRA_PROBE("install: a bare block is in an open entry");
+      const auto skipped = static_cast<uint32_t>((row.number - op.lba) * op.block_pages);
+      return {entry.placement.segment, page + skipped, row.crc};
+    }
+    page += op.PayloadPages();
+  }
+  return owed;
 }
 
 void EngineImpl::EraseRange(Group* group, const ChunkRow& row) {

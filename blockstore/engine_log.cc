@@ -42,8 +42,8 @@ Status EngineImpl::Poison(const Status& cause, std::string_view why) {
   return poisoned_;
 }
 
-void EngineImpl::Queue(Urgency urgency, PendingRecord&& pending, std::string record,
-                       Payload payload) {
+uint64_t EngineImpl::Queue(Urgency urgency, PendingRecord&& pending, std::string record,
+                           Payload payload) {
   if (free_cookies_.empty()) {
     pending_.emplace_back();
     free_cookies_.push_back(pending_.size());
@@ -54,6 +54,7 @@ void EngineImpl::Queue(Urgency urgency, PendingRecord&& pending, std::string rec
   pending.sequence = ++queued_;
   pending_[cookie - 1] = std::move(pending);
   volume_->Enqueue(urgency, flow, std::move(record), std::move(payload), cookie);
+  return cookie;
 }
 
 Status EngineImpl::CreateGroup(GroupId id, uint32_t block_pages, uint64_t token) {
@@ -124,6 +125,12 @@ Status EngineImpl::AcceptShared(GroupId id, Instance instance, const Ballot& bal
   if (existing != group->live.end() && ballot < existing->second->ballot) {
     return Status::FailedPrecondition(
         fmt::format("instance {} of group {} was accepted in a higher ballot", instance, id));
+  }
+  // What is open up to there is what the chunk finds payload in. A record that is to take the place
+  // of a durable one would hide it.
+  if (instance <= group->chunk_as_of) {
+    return Status::Busy(fmt::format(
+        "group {}: a chunk that leads to instance {} is not durable yet", id, group->chunk_as_of));
   }
   HYDRA_RETURN_IF_ERROR(ValidateEntry(*entry, group->block_pages));
   for (const Operation& op : entry->operations) {
@@ -375,6 +382,7 @@ Result<GroupInfo> EngineImpl::Info(GroupId id) const {
   info.halted = group.halted;
   info.horizon = group.horizon;
   info.data_blocks = map_->extents(id).data_blocks();
+  info.owed_blocks = map_->extents(id).owed_blocks();
   info.installing = group.install.active();
   info.install = group.install;
   info.mixed_until = group.mixed_until;

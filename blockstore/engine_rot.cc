@@ -118,7 +118,7 @@ class EngineImpl::ScrubJob final : public PinnedRead {
               malformed = row.status();
               return false;
             }
-            if (row->kind != BlockKind::kData) return true;
+            if (row->kind != BlockKind::kData || row->reference.owed()) return true;
             Add({parsed->group, parsed->first, row->version, row->reference, pages->second});
             spent += uint64_t{pages->second} * kPageSize;
             return true;
@@ -225,6 +225,7 @@ void EngineImpl::AddToScrub(ScrubJob* job, uint64_t budget_bytes) {
           map_->Find(key.group, key.number, &row) != BlockMap::Where::kRow) {
         continue;  // gone, or in LevelDB by now: for the next round
       }
+      if (row.reference.owed()) continue;
       const uint32_t pages = groups_.at(key.group).block_pages;
       job->Add({key.group, key.number, row.version, row.reference, pages});
       spent += uint64_t{pages} * kPageSize;
@@ -337,7 +338,9 @@ void EngineImpl::VerifyOpenEntries() {
 Result<Damage> EngineImpl::Locate(GroupId group, Lba lba) {
   HYDRA_RETURN_IF_ERROR(Readable(group, lba, 1).status());
   HYDRA_ASSIGN_OR_RETURN(const MapRow row, map_->Lookup(group, lba));
-  if (row.kind == BlockKind::kData) return BlockDamage(group, lba, row.version, row.reference);
+  if (row.kind == BlockKind::kData && !row.reference.owed()) {
+    return BlockDamage(group, lba, row.version, row.reference);
+  }
   return Status::NotFound(fmt::format("group {} block {} holds no data", group, lba));
 }
 
@@ -362,24 +365,87 @@ Status EngineImpl::Repair(const Damage& block, Payload payload, uint64_t token) 
     return Status::FailedPrecondition(fmt::format(
         "group {} block {}: it changed since it was found rotten", block.group, block.lba));
   }
-  if (map_->rows() >= 2 * options_.overlay_rows) {
-    checkpoint_requested_ = true;
-    return Status::Busy("the overlay is full until a checkpoint has been written");
-  }
+  HYDRA_RETURN_IF_ERROR(MayTakeCopies());
+  PendingRecord pending = RepairOf(block, group->block_pages);
+  pending.token = token;
+  std::string record = Encode(pending.relocate);
+  HYDRA_RETURN_IF_ERROR(
+      block.owed() ? volume_->CheckRoomForDelivery(record.size(), group->block_pages)
+                   : volume_->CheckRoom(Urgency::kBackground, record.size(), group->block_pages));
+  Queue(Urgency::kBackground, std::move(pending), std::move(record), std::move(payload));
+  return Status::Ok();
+}
+
+Status EngineImpl::MayTakeCopies() {
+  if (map_->rows() < 2 * options_.overlay_rows) return Status::Ok();
+  checkpoint_requested_ = true;
+  return Status::Busy("the overlay is full until a checkpoint has been written");
+}
+
+PendingRecord EngineImpl::RepairOf(const Damage& block, uint32_t block_pages) const {
   PendingRecord pending;
   pending.type = RecordType::kRelocate;
   pending.group = block.group;
-  pending.token = token;
   pending.repair = true;
-  pending.relocate = {block.group,
-                      block.lba,
-                      block.version,
-                      {block.segment, block.page, block.crc},
-                      group->block_pages};
-  std::string record = Encode(pending.relocate);
-  HYDRA_RETURN_IF_ERROR(
-      volume_->CheckRoom(Urgency::kBackground, record.size(), group->block_pages));
-  Queue(Urgency::kBackground, std::move(pending), std::move(record), std::move(payload));
+  pending.relocate = {
+      block.group, block.lba, block.version, {block.segment, block.page, block.crc}, block_pages};
+  return pending;
+}
+
+// --- Owed blocks --------------------------------------------------------------------------------
+
+uint64_t EngineImpl::OwedCount(GroupId group) const {
+  return map_->HasGroup(group) ? map_->extents(group).owed_blocks() : 0;
+}
+
+Result<std::vector<BlockName>> EngineImpl::OwedBlocks(GroupId id, Lba from, size_t limit) {
+  HYDRA_RETURN_IF_ERROR(Usable(id).status());
+  std::vector<BlockName> owed;
+  for (const Lba lba : map_->extents(id).OwedFrom(from, limit)) {
+    HYDRA_ASSIGN_OR_RETURN(const MapRow row, map_->Lookup(id, lba));
+    HYDRA_CHECK(row.reference.owed());
+    owed.push_back({lba, row.version, row.reference.crc});
+  }
+  return owed;
+}
+
+Status EngineImpl::Deliver(GroupId id, const std::vector<BlockName>& blocks, Payload payload,
+                           uint64_t token, bool* all) {
+  HYDRA_ASSIGN_OR_RETURN(const Group* group, Usable(id));
+  const size_t bytes = size_t{group->block_pages} * kPageSize;
+  HYDRA_RETURN_IF_ERROR(CheckSlices(payload, blocks.size() * bytes));
+  HYDRA_RETURN_IF_ERROR(MayTakeCopies());
+  std::vector<std::pair<Damage, Payload>> wanted;
+  PayloadWalk walk(payload);
+  for (const BlockName& block : blocks) {
+    Payload copy;
+    if (walk.Next(bytes, &copy) != block.crc) {
+      return Status::InvalidArgument(
+          fmt::format("group {} block {}: this is not the block that is owed", id, block.lba));
+    }
+    const Damage owed = BlockDamage(id, block.lba, block.version, {kOwedSegment, 0, block.crc});
+    HYDRA_ASSIGN_OR_RETURN(const bool still, IsStillThere(owed));
+    if (still) wanted.emplace_back(owed, std::move(copy));
+  }
+  if (wanted.empty()) {
+    return Status::FailedPrecondition(fmt::format("group {}: nothing of this is owed now", id));
+  }
+  uint64_t last = 0;
+  if (all != nullptr) *all = true;
+  for (auto& [block, copy] : wanted) {
+    PendingRecord pending = RepairOf(block, group->block_pages);
+    std::string record = Encode(pending.relocate);
+    const Status room = volume_->CheckRoomForDelivery(record.size(), group->block_pages);
+    if (!room.ok() && last == 0) return room;
+    if (!room.ok()) {
+      if (all != nullptr) *all = false;
+      break;
+    }
+    pending.report = false;
+    pending.token = token;
+    last = Queue(Urgency::kBackground, std::move(pending), std::move(record), std::move(copy));
+  }
+  pending_[last - 1].report = true;  // they become durable in their order
   return Status::Ok();
 }
 
@@ -394,6 +460,10 @@ void EngineImpl::CompleteRepair(const PendingRecord& pending, const Placement& p
     return;
   }
   if (!*moved) return;
+  if (pending.relocate.old_reference.owed()) {
+    ++delivered_blocks_;
+    return;
+  }
   ++repaired_blocks_;
   HYDRA_LOG_INFO("group {} block {}: repaired, now in segment {}", pending.group,
                  pending.relocate.lba, copy.segment);

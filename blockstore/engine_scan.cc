@@ -228,6 +228,8 @@ EngineStats EngineImpl::Stats() const {
   stats.map_lookups = map_lookups_;
   stats.map_recalled = map_recalled_;
   stats.repaired_blocks = repaired_blocks_;
+  stats.delivered_blocks = delivered_blocks_;
+  for (const auto& [id, group] : groups_) stats.owed_blocks += map_->extents(id).owed_blocks();
   stats.durable_batch = durable_batch();
   stats.accounting_complete = accounting_complete_;
   for (const auto& [number, segment] : volume_->segments()) {

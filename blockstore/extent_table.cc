@@ -50,6 +50,30 @@ void ExtentTable::MarkDirty(Extent extent, State* state) {
   dirty_.push_back(extent);
 }
 
+void ExtentTable::NoteMoved(Extent extent, SegmentNumber from, SegmentNumber to) {
+  if (from == to) return;
+  if (to == kOwedSegment) {
+    ++owed_[extent];
+    ++owed_blocks_;
+  } else if (from == kOwedSegment) {
+    const auto found = owed_.find(extent);
+    if (--found->second == 0) owed_.erase(found);
+    --owed_blocks_;
+  }
+}
+
+std::vector<Lba> ExtentTable::OwedFrom(Lba from, size_t limit) const {
+  std::vector<Lba> owed;
+  for (auto it = owed_.lower_bound(from / blocks_per_extent_);
+       it != owed_.end() && owed.size() < limit; ++it) {
+    const Lba first = it->first * blocks_per_extent_;
+    for (uint32_t i = 0; i < blocks_per_extent_ && owed.size() < limit; ++i) {
+      if (first + i >= from && SegmentOf(first + i) == kOwedSegment) owed.push_back(first + i);
+    }
+  }
+  return owed;
+}
+
 bool ExtentTable::IsData(Lba lba) const {
   const auto found = extents_.find(lba / blocks_per_extent_);
   return found != extents_.end() && found->second.Has(lba % blocks_per_extent_);
@@ -75,6 +99,7 @@ SegmentNumber ExtentTable::SetData(Lba lba, SegmentNumber segment) {
     ++data_blocks_;
   }
   state.slots[i] = slots_->Of(segment);
+  NoteMoved(extent, before, segment);
   return before;
 }
 
@@ -88,6 +113,7 @@ SegmentNumber ExtentTable::Clear(Lba lba) {
   state.present[i / 64] &= ~(uint64_t{1} << (i % 64));
   state.slots[i] = SegmentSlots::kUnknown;
   MarkDirty(extent, &state);
+  NoteMoved(extent, before, 0);
   --data_blocks_;
   return before;
 }
@@ -131,6 +157,7 @@ bool ExtentTable::LoadSegment(Lba lba, SegmentNumber segment) {
   if (found == extents_.end() || !found->second.Has(i)) return false;
   if (found->second.slots[i] != SegmentSlots::kUnknown) return false;
   found->second.slots[i] = slots_->Of(segment);
+  NoteMoved(lba / blocks_per_extent_, 0, segment);
   return true;
 }
 

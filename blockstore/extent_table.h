@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -89,6 +90,11 @@ class ExtentTable {
     }
   }
 
+  // Blocks whose payload is owed (kOwedSegment), as far as it is known.
+  uint64_t owed_blocks() const { return owed_blocks_; }
+  // Those at `from` or behind it, ascending, at most so many.
+  std::vector<Lba> OwedFrom(Lba from, size_t limit) const;
+
   void LoadPresence(Extent extent, std::string_view bitmap);
   // True if the block is data whose segment was unknown until now.
   bool LoadSegment(Lba lba, SegmentNumber segment);
@@ -108,12 +114,15 @@ class ExtentTable {
   size_t BitmapBytes() const { return std::max(1u, blocks_per_extent_ / 8); }
   State& At(Extent extent);
   void MarkDirty(Extent extent, State* state);
+  void NoteMoved(Extent extent, SegmentNumber from, SegmentNumber to);
 
   uint32_t blocks_per_extent_;
   SegmentSlots* slots_;
   boost::unordered_flat_map<Extent, State> extents_;
   std::vector<Extent> dirty_;
   uint64_t data_blocks_ = 0;
+  std::map<Extent, uint32_t> owed_;  // blocks, of the extents that have some
+  uint64_t owed_blocks_ = 0;
 };
 
 }  // namespace hydra

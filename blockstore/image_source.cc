@@ -56,14 +56,14 @@ Result<std::unique_ptr<ReadJob>> ImageBuilder::PlanList() {
     if (!request_.cursor.empty() && !GetCursor(request_.cursor, {&chunk_.from})) return BadCursor();
     scan.image = true;
     scan.cursor = BlockRowKey(request_.group, chunk_.from);
-    scan.limit = request_.base == 0 ? RowsToScan() : rows_;
+    scan.limit = request_.base == 0 && !request_.bare ? RowsToScan() : rows_;
     return engine_->PlanScan(std::move(scan));
   }
   // Changes from the cursor on, oldest first. What is older than the cursor was sent, so it may be
   // swept meanwhile.
   chunk_.since = request_.base;
   scan.since = request_.base;
-  scan.limit = RowsToScan();
+  scan.limit = request_.bare ? rows_ : RowsToScan();
   if (!request_.cursor.empty()) {
     Version version = 0;
     uint64_t number = 0;
@@ -81,7 +81,7 @@ size_t ImageBuilder::RowsToScan() const { return std::min<size_t>(rows_, 2 * blo
 
 // Takes a row, unless the chunk is full.
 bool ImageBuilder::AddRow(const ImageRow& row) {
-  const bool read = row.kind == BlockKind::kData && !row.same;
+  const bool read = HasPayload(row);
   if (read && reads_ == blocks_) return false;
   if (row.whole_extent && extents_ == kMaxChunkExtents) return false;
   reads_ += read ? 1 : 0;
@@ -93,8 +93,11 @@ bool ImageBuilder::AddRow(const ImageRow& row) {
 Status ImageBuilder::TakeBlocks(const ChangeBatch& batch) {
   chunk_.to = kEndOfBlocks;
   for (const Change& change : batch.changes) {
+    // Of a checkpoint that is being written, or brought here by an install: as in KeepBlock.
+    if (request_.bare && change.version > LastVersionOf(batch.as_of)) continue;
     const bool same = change.version <= request_.base;
-    if (!AddRow({change.lba, false, change.kind, change.version, change.crc, same})) {
+    if (!AddRow({change.lba, false, change.kind, change.version, change.crc, same,
+                 request_.bare && !same})) {
       chunk_.to = change.lba;
       break;
     }
@@ -110,8 +113,9 @@ Status ImageBuilder::TakeBlocks(const ChangeBatch& batch) {
 
 Status ImageBuilder::TakeChanges(const ChangeBatch& batch) {
   for (const Change& change : batch.changes) {
-    if (!AddRow(
-            {change.lba, change.whole_extent, change.kind, change.version, change.crc, false})) {
+    const bool bare = request_.bare && change.kind == BlockKind::kData;
+    if (!AddRow({change.lba, change.whole_extent, change.kind, change.version, change.crc, false,
+                 bare})) {
       chunk_.cursor = PutCursor({change.version, change.lba});
       break;
     }
@@ -131,7 +135,7 @@ Status ImageBuilder::TakeChanges(const ChangeBatch& batch) {
 void ImageBuilder::MakeRuns() {
   const size_t longest = kExtentPages / block_pages_;
   for (size_t i = 0; i < listed_.size(); ++i) {
-    if (listed_[i].kind != BlockKind::kData || listed_[i].same) continue;
+    if (!HasPayload(listed_[i])) continue;
     const bool joins = !runs_.empty() && runs_.back().first + runs_.back().count == i &&
                        runs_.back().count < longest &&
                        listed_[i].number == listed_[i - 1].number + 1;

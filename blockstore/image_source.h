@@ -28,7 +28,10 @@ struct ImageRequest {
   // The receiver has applied everything up to this version, LastVersionOf(applied), and has the
   // blocks to show for it: a delta starts behind it, an image leaves out payload up to it.
   Version base = 0;
-  std::string cursor;                     // of the chunk before; empty: the first
+  std::string cursor;  // of the chunk before; empty: the first
+  // Rows alone: no payload. The receiver knows at once what every block has to be, and fetches what
+  // it does not have in its own time.
+  bool bare = false;
   uint32_t max_pages = kMaxPayloadPages;  // of payload; one block is always allowed
   size_t max_rows = kMaxChunkRows;
 };

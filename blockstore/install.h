@@ -43,9 +43,14 @@ struct ImageRow {
   Version version = 0;
   uint32_t crc = 0;   // data: of the block's bytes
   bool same = false;  // data whose payload was left out: the receiver has this version already
+  bool bare = false;  // ... : the receiver asked for rows alone, and fetches the payload later
 
   friend bool operator==(const ImageRow&, const ImageRow&) = default;
 };
+
+inline bool HasPayload(const ImageRow& row) {
+  return row.kind == BlockKind::kData && !row.same && !row.bare;
+}
 
 struct ImageChunk {
   InstallMode mode = InstallMode::kImage;

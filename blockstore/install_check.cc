@@ -16,9 +16,14 @@ Status CheckRow(const ImageChunk& chunk, const ImageRow& row) {
       row.kind != BlockKind::kUnmapped) {
     return BadChunk("with a row of unknown kind");
   }
-  if ((row.whole_extent && row.kind != BlockKind::kZero) ||
-      (row.same && row.kind != BlockKind::kData)) {
+  if ((row.whole_extent && row.kind != BlockKind::kZero) || (row.same && row.bare) ||
+      ((row.same || row.bare) && row.kind != BlockKind::kData)) {
     return BadChunk(fmt::format("whose row of {} contradicts itself", row.number));
+  }
+  // Only up to its instance does a queued chunk keep open entries as they are.
+  if (row.bare && row.version > LastVersionOf(chunk.as_of)) {
+    return BadChunk(
+        fmt::format("without the payload of {}, which is newer than its instance", row.number));
   }
   if (row.number >= (row.whole_extent ? kEndOfBlocks / blocks : kEndOfBlocks)) {
     return BadChunk("with a block past 2^64");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -322,6 +321,17 @@ bool PhysicalVolume::TakesPayload(uint64_t bytes) const {
 
 Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages,
                                  uint32_t replaced_pages) const {
+  return CheckRoomBut(0, urgency, record_bytes, payload_pages, replaced_pages);
+}
+
+Status PhysicalVolume::CheckRoomForDelivery(size_t record_bytes, uint32_t payload_pages) const {
+  return CheckRoomBut(options_.reserve_segments / 2, Urgency::kBackground, record_bytes,
+                      payload_pages, 0);
+}
+
+// `kept`: spares that background leaves.
+Status PhysicalVolume::CheckRoomBut(uint32_t kept, Urgency urgency, size_t record_bytes,
+                                    uint32_t payload_pages, uint32_t replaced_pages) const {
   if (payload_pages > max_payload_pages_ ||
       record_bytes > max_header_pages_ * kPageSize - kBatchFixedBytes) {
     return Status::InvalidArgument(fmt::format(
@@ -341,9 +351,10 @@ Status PhysicalVolume::CheckRoom(Urgency urgency, size_t record_bytes, uint32_t 
   uint32_t reserve = 0;
   bool fits = false;
   if (urgency == Urgency::kBackground) {
+    reserve = kept;
     const uint64_t promised = SegmentsFor(kLogLane, queue_.foreground_pages());
-    fits = promised + SegmentsFor(kRelocationLane, queue_.background_pages() + needed) <=
-           spares_.size();
+    const uint64_t segments = SegmentsFor(kRelocationLane, queue_.background_pages() + needed);
+    fits = promised + segments + (segments == 0 ? 0 : reserve) <= spares_.size();
   } else {
     reserve = options_.reserve_segments;
     if (payload_pages == 0 || urgency == Urgency::kInstall) reserve /= 2;
@@ -390,7 +401,7 @@ bool PhysicalVolume::OpenNextSegment(uint32_t lane) {
   auto chosen = spares_.rbegin();
   while (only_clean_ && chosen != spares_.rend() && !chosen->clean) ++chosen;
   if (chosen == spares_.rend()) return false;
-  HYDRA_CHECK(highest_ < std::numeric_limits<SegmentNumber>::max());
+  HYDRA_CHECK(highest_ < kOwedSegment - 1);
   Spare spare = std::move(*chosen);
   spares_.erase(std::next(chosen).base());
   closing_[lane] = false;
@@ -564,6 +575,10 @@ void PhysicalVolume::AddLive(SegmentNumber number, int64_t pages) {
   HYDRA_CHECK(static_cast<int64_t>(segment->live_pages) + pages >= 0);
   segment->live_pages = static_cast<uint32_t>(segment->live_pages + pages);
   live_pages_ = static_cast<uint64_t>(static_cast<int64_t>(live_pages_) + pages);
+}
+
+void PhysicalVolume::NoteShared(SegmentNumber number) {
+  if (Segment* segment = Find(number)) segment->shared = true;
 }
 
 void PhysicalVolume::AddOpen(SegmentNumber number, uint32_t pages) {

@@ -65,6 +65,7 @@ struct Segment {
   uint32_t live_pages = 0;
   uint32_t open_records = 0;
   uint32_t open_pages = 0;
+  bool shared = false;       // pages of open records may be live as well
   bool condemned = false;    // freed once its readers are gone
   uint64_t retry_after = 0;  // batch number before which vacuum does not try it again
   bool unreadable = false;   // nothing in it is known; kept for its blocks
@@ -116,6 +117,9 @@ class PhysicalVolume {
   // `replaced_pages`: payload that nobody needs any more once the record is durable.
   Status CheckRoom(Urgency urgency, size_t record_bytes, uint32_t payload_pages,
                    uint32_t replaced_pages = 0) const;
+  // The same for what goes the way of vacuum's copies, but makes the store fuller: it leaves as
+  // much of the reserve to vacuum as an install does.
+  Status CheckRoomForDelivery(size_t record_bytes, uint32_t payload_pages) const;
   // As in Engine. The first asks the file system, the second only if there are few spares.
   Room PayloadRoom() const;
   bool TakesPayload(uint64_t bytes) const;
@@ -155,6 +159,8 @@ class PhysicalVolume {
   uint32_t total_segments() const;
   uint64_t live_pages() const { return live_pages_; }
   void AddLive(SegmentNumber number, int64_t pages);
+  // A block refers to payload of an open record, so its pages are counted twice.
+  void NoteShared(SegmentNumber number);
   // An accepted entry that is not applied yet, with its payload.
   void AddOpen(SegmentNumber number, uint32_t pages);
   void RemoveOpen(SegmentNumber number, uint32_t pages);
@@ -212,6 +218,8 @@ class PhysicalVolume {
   Status LoadFiles();
   Result<SegmentHeader> DescribeSegment(SegmentNumber number);
   void PublishTable();
+  Status CheckRoomBut(uint32_t kept, Urgency urgency, size_t record_bytes, uint32_t payload_pages,
+                      uint32_t replaced_pages) const;
   uint32_t LaneRoom(uint32_t lane) const;
   uint64_t SegmentsFor(uint32_t lane, uint64_t pages) const;
   uint32_t SurelyUsedPages() const;

@@ -42,7 +42,8 @@ std::vector<SegmentNumber> PhysicalVolume::BeginPurge() {
   std::vector<SegmentNumber> holding;
   for (const auto& [number, segment] : segments_) {
     // Whoever refers to it may go on using what is there, where nothing else is.
-    const bool all_used = segment.clean && !segment.condemned && !segment.unreadable &&
+    const bool all_used = segment.clean && !segment.shared && !segment.condemned &&
+                          !segment.unreadable &&
                           segment.live_pages + segment.open_pages == segment.used_pages;
     if (!all_used) holding.push_back(number);
   }

@@ -14,6 +14,7 @@ namespace hydra {
 namespace {
 
 constexpr uint8_t kRecordVersion = 1;
+constexpr uint8_t kChunkWithBareRows = 2;  // the version of a chunk that has some
 constexpr uint8_t kOperationVersion = 1;
 constexpr uint8_t kHasContext = 1;
 constexpr uint8_t kLastChunk = 1;
@@ -150,9 +151,10 @@ uint32_t StatePages(const InstallRecord& record) {
 }
 
 // Whether a record is of this type, in the form that this build knows.
-Status CheckHead(const RecordView& view, RecordType type, const char* what) {
+Status CheckHead(const RecordView& view, RecordType type, const char* what,
+                 uint8_t newest = kRecordVersion) {
   if (view.type != static_cast<uint8_t>(type) || view.version == 0) return Malformed(what);
-  if (view.version == kRecordVersion) return Status::Ok();
+  if (view.version <= newest) return Status::Ok();
   return Status::Unsupported(
       fmt::format("a record ({}) of version {} was written by a newer Hydra; upgrade this node",
                   what, view.version));
@@ -262,6 +264,8 @@ std::string Encode(const InstallRecord& record) {
 
 std::string Encode(const ChunkRecord& record) {
   std::string bytes = Start(RecordType::kChunk);
+  const auto is_bare = [](const ChunkRow& row) { return row.kind == ChunkRow::Kind::kBare; };
+  if (std::ranges::any_of(record.rows, is_bare)) bytes[1] = static_cast<char>(kChunkWithBareRows);
   PutVarint64(&bytes, record.group);
   PutVarint64(&bytes, record.as_of);
   PutVarint64(&bytes, record.newest);
@@ -276,9 +280,9 @@ std::string Encode(const ChunkRecord& record) {
     PutVarint64(&bytes, row.number);
     if (row.kind == ChunkRow::Kind::kErase) PutVarint64(&bytes, row.count);
     PutVarint64(&bytes, row.version);
-    if (row.kind != ChunkRow::Kind::kData) continue;
-    PutFixed32(&bytes, row.crc);
-    pages += record.block_pages;
+    const bool data = row.kind == ChunkRow::Kind::kData;
+    if (data || is_bare(row)) PutFixed32(&bytes, row.crc);
+    pages += data ? record.block_pages : 0;
   }
   return Finish(std::move(bytes), pages);
 }
@@ -450,7 +454,9 @@ Result<InstallRecord> DecodeInstall(const RecordView& view) {
 }
 
 Result<ChunkRecord> DecodeChunk(const RecordView& view) {
-  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kChunk, "chunk"));
+  HYDRA_RETURN_IF_ERROR(CheckHead(view, RecordType::kChunk, "chunk", kChunkWithBareRows));
+  const uint8_t last_kind = static_cast<uint8_t>(
+      view.version == kChunkWithBareRows ? ChunkRow::Kind::kBare : ChunkRow::Kind::kErase);
   ChunkRecord record;
   Decoder in(view.body);
   uint8_t flags = 0;
@@ -469,14 +475,15 @@ Result<ChunkRecord> DecodeChunk(const RecordView& view) {
   for (uint64_t i = 0; i < count; ++i) {
     ChunkRow row;
     uint8_t kind = 0;
-    if (!in.U8(&kind) || kind < 1 || kind > 5 || !in.Varint64(&row.number)) {
+    if (!in.U8(&kind) || kind < 1 || kind > last_kind || !in.Varint64(&row.number)) {
       return Malformed("chunk");
     }
     row.kind = static_cast<ChunkRow::Kind>(kind);
     const bool data = row.kind == ChunkRow::Kind::kData;
+    const bool has_crc = data || row.kind == ChunkRow::Kind::kBare;
     if ((row.kind == ChunkRow::Kind::kErase &&
          (!in.Varint64(&row.count) || row.count > kEndOfBlocks - row.number)) ||
-        !in.Varint64(&row.version) || (data && !in.Fixed32(&row.crc))) {
+        !in.Varint64(&row.version) || (has_crc && !in.Fixed32(&row.crc))) {
       return Malformed("chunk");
     }
     if (row.kind == ChunkRow::Kind::kExtent &&

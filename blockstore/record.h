@@ -98,12 +98,13 @@ struct ChunkRow {
     kUnmapped = 3,  //
     kExtent = 4,    // the whole extent is zero
     kErase = 5,     // every block of a range that is data, and not newer, is unmapped
+    kBare = 6,      // data without payload: the open entry's that wrote it, if there is; else owed
   };
   Kind kind = Kind::kData;
   uint64_t number = 0;  // lba, or extent
   uint64_t count = 0;   // erase: blocks
   Version version = 0;
-  uint32_t crc = 0;  // data
+  uint32_t crc = 0;  // data, bare
 
   friend bool operator==(const ChunkRow&, const ChunkRow&) = default;
 };

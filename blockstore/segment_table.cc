@@ -31,12 +31,13 @@ SegmentNumber ParseSegmentFileName(const std::string& name) {
   SegmentNumber number = 0;
   const char* end = name.data() + kDigits;
   const auto [stop, error] = std::from_chars(name.data(), end, number);
-  return error == std::errc() && stop == end ? number : 0;
+  return error == std::errc() && stop == end && number != kOwedSegment ? number : 0;
 }
 
 namespace {
 
 Result<SegmentFile*> Find(const SegmentTable& table, SegmentNumber segment) {
+  if (segment == kOwedSegment) return Status::Corruption("a peer still owes its payload");
   const auto found = table.find(segment);
   if (found == table.end()) {
     return Status::Corruption(fmt::format("segment {} does not exist", segment));

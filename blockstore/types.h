@@ -42,12 +42,26 @@ enum class BlockKind : uint8_t {
   kUnmapped = 3,  // deleted
 };
 
+// No segment ever gets this number: the payload is not in this replica yet, only what it has to be.
+// An install brought the row, and peers still owe the bytes (docs/architecture.md, "Owed blocks").
+inline constexpr SegmentNumber kOwedSegment = 0xFFFFFFFF;
+
 // Where a block's payload lies in this replica.
 struct Reference {
   SegmentNumber segment = 0;
   uint32_t page = 0;
   uint32_t crc = 0;
+
+  bool owed() const { return segment == kOwedSegment; }
   friend bool operator==(const Reference&, const Reference&) = default;
+};
+
+// What a block is, wherever a copy of it lies.
+struct BlockName {
+  Lba lba = 0;
+  Version version = 0;
+  uint32_t crc = 0;
+  friend bool operator==(const BlockName&, const BlockName&) = default;
 };
 
 enum class OpKind : uint8_t {

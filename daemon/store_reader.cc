@@ -22,6 +22,11 @@ constexpr uint32_t kCrcOffset = 8;  // in both headers
 constexpr uint8_t kSealFlag = 1;
 constexpr uint8_t kContextFlag = 1;
 constexpr uint32_t kSegmentHeaderUsed = 52;
+constexpr uint8_t kChunkType = 9;
+constexpr uint8_t kChunkWithBareRows = 2;  // its record version
+constexpr uint8_t kDataRow = 1;            // kinds of a chunk's rows
+constexpr uint8_t kEraseRow = 5;
+constexpr uint8_t kBareRow = 6;
 
 bool AllZero(ByteSpan bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; });
@@ -370,7 +375,8 @@ const char* ReadInstall(Decoder* in, Install* install) {
   }
 }
 
-const char* ReadChunk(Decoder* in, Chunk* chunk) {
+const char* ReadChunk(Decoder* in, uint8_t version, Chunk* chunk) {
+  const uint8_t last_kind = version == kChunkWithBareRows ? kBareRow : kEraseRow;
   uint8_t flags = 0;
   uint64_t n = 0;
   in->Varint32(&chunk->group);
@@ -389,11 +395,12 @@ const char* ReadChunk(Decoder* in, Chunk* chunk) {
   chunk->rows.resize(n);  // a row has at least three bytes
   for (ChunkRow& row : chunk->rows) {
     in->U8(&row.kind);
-    if (in->ok() && (row.kind < 1 || row.kind > 5)) return "a chunk has a row of unknown kind";
+    if (in->ok() && (row.kind < 1 || row.kind > last_kind))
+      return "a chunk has a row of unknown kind";
     in->Varint64(&row.number);
-    if (row.kind == 5) in->Varint64(&row.count);
+    if (row.kind == kEraseRow) in->Varint64(&row.count);
     in->Varint64(&row.version);
-    if (row.kind == 1) in->Fixed32(&row.crc);
+    if (row.kind == kDataRow || row.kind == kBareRow) in->Fixed32(&row.crc);
   }
   return nullptr;
 }
@@ -443,7 +450,7 @@ const char* ReadBody(Decoder* in, Record* record) {
     }
     case 7: return ReadStable(in, &record->body.emplace<Stable>());
     case 8: return ReadInstall(in, &record->body.emplace<Install>());
-    case 9: return ReadChunk(in, &record->body.emplace<Chunk>());
+    case kChunkType: return ReadChunk(in, record->version, &record->body.emplace<Chunk>());
     default: in->Skip(in->remaining()); return nullptr;
   }
 }
@@ -459,7 +466,8 @@ Status CheckPayloadPages(const Record& record) {
   } else if (const auto* install = std::get_if<Install>(&record.body)) {
     expected = (uint64_t{install->state_bytes} + kPageBytes - 1) / kPageBytes;
   } else if (const auto* chunk = std::get_if<Chunk>(&record.body)) {
-    for (const ChunkRow& row : chunk->rows) expected += row.kind == 1 ? chunk->pages_per_block : 0;
+    for (const ChunkRow& row : chunk->rows)
+      expected += row.kind == kDataRow ? chunk->pages_per_block : 0;
   } else if (std::holds_alternative<UnknownBody>(record.body)) {
     return Status::Ok();
   }
@@ -480,7 +488,9 @@ Result<Record> ParseRecord(ByteSpan bytes, uint32_t offset) {
   if (record.length < kRecordHeadBytes || record.length > bytes.size()) {
     return Malformed(offset, "its length runs out of the header");
   }
-  if (record.version != 1) return record;
+  const bool known =
+      record.version == 1 || (record.type == kChunkType && record.version == kChunkWithBareRows);
+  if (!known) return record;
   Decoder body(bytes.subspan(kRecordHeadBytes, record.length - kRecordHeadBytes));
   if (const char* problem = ReadBody(&body, &record)) return Malformed(offset, problem);
   if (!body.ok()) return Malformed(offset, "its body is cut short");
@@ -533,8 +543,8 @@ std::string_view OperationName(uint8_t kind) {
 }
 
 std::string_view ChunkRowName(uint8_t kind) {
-  static constexpr std::string_view kNames[] = {"unknown",  "data",   "zero",
-                                                "unmapped", "extent", "erase"};
+  static constexpr std::string_view kNames[] = {"unknown", "data",  "zero", "unmapped",
+                                                "extent",  "erase", "bare"};
   return kind < std::size(kNames) ? kNames[kind] : kNames[0];
 }
 
@@ -551,7 +561,7 @@ std::vector<PayloadBlock> PayloadBlocks(const Record& record) {
                       install->state_crc});
   } else if (const auto* chunk = std::get_if<Chunk>(&record.body)) {
     for (const ChunkRow& row : chunk->rows) {
-      if (row.kind != 1) continue;
+      if (row.kind != kDataRow) continue;
       blocks.push_back(
           {chunk->group, row.number, row.version, page, chunk->pages_per_block, row.crc});
       page += chunk->pages_per_block;

@@ -37,6 +37,7 @@ inline constexpr uint32_t kExtentPages = 256;     // an extent is 1 MiB of block
 inline constexpr uint32_t kBatchFixedBytes = 64;  // a batch header before its first record
 inline constexpr uint32_t kRecordHeadBytes = 8;
 inline constexpr uint32_t kNodeGroup = 0xFFFFFFFF;    // owns the map's node rows
+inline constexpr uint32_t kOwedSegment = 0xFFFFFFFF;  // of a block whose payload is not here yet
 inline constexpr uint64_t kMaxOperations = 1u << 16;  // a version has 16 bits for the index
 inline constexpr uint64_t kMaxIdentityBytes = 4096;
 
@@ -198,11 +199,11 @@ struct Install {
 };
 
 struct ChunkRow {
-  uint8_t kind = 0;     // 1 data, 2 zero, 3 unmapped, 4 extent, 5 erase
+  uint8_t kind = 0;     // 1 data, 2 zero, 3 unmapped, 4 extent, 5 erase, 6 bare
   uint64_t number = 0;  // lba, or extent
   uint64_t count = 0;   // erase
   uint64_t version = 0;
-  uint32_t crc = 0;  // data
+  uint32_t crc = 0;  // data, bare
 };
 
 struct Chunk {

@@ -94,8 +94,12 @@ struct BodyToJson {
     json["group"] = move.group;
     json["lba"] = move.lba;
     json["version"] = Version(move.version);
-    json["old segment"] = move.old_segment;
-    json["old page"] = move.old_page;
+    if (move.old_segment == kOwedSegment) {
+      json["owed"] = true;
+    } else {
+      json["old segment"] = move.old_segment;
+      json["old page"] = move.old_page;
+    }
     json["crc"] = Crc(move.crc);
     json["pages per block"] = move.pages_per_block;
   }
@@ -137,7 +141,7 @@ struct BodyToJson {
       Json line{{"kind", ChunkRowName(row.kind)}, {row.kind == 4 ? "extent" : "lba", row.number}};
       if (row.kind == 5) line["count"] = row.count;
       line["version"] = Version(row.version);
-      if (row.kind == 1) line["crc"] = Crc(row.crc);
+      if (row.kind == 1 || row.kind == 6) line["crc"] = Crc(row.crc);
       json["rows"].push_back(std::move(line));
     }
   }
@@ -406,11 +410,14 @@ class Dumper {
         json["lba"] = key.first;
         json["kind"] = KindName(row.kind);
         json["version"] = Version(row.version);
-        if (row.kind == BlockKind::kData) {
+        if (row.kind != BlockKind::kData) break;
+        if (row.segment == kOwedSegment) {
+          json["owed"] = true;
+        } else {
           json["segment"] = row.segment;
           json["page"] = row.page;
-          json["crc"] = Crc(row.crc);
         }
+        json["crc"] = Crc(row.crc);
         break;
       }
       case 'z': {

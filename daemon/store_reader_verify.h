@@ -64,7 +64,8 @@ struct VerifyReport {
   uint64_t payload_blocks = 0;
   uint64_t map_rows = 0;
   uint64_t live_blocks = 0;
-  bool replayed = false;  // false: no checkpoint row could be had
+  uint64_t owed_blocks = 0;  // of the live ones: peers still owe their payload, which is no damage
+  bool replayed = false;     // false: no checkpoint row could be had
   ReplayResult replay;
   std::vector<Finding> findings;
   std::vector<std::string> notes;

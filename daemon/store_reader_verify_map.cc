@@ -49,7 +49,7 @@ class MapVerifier {
       ++report_->map_rows;
       OnRow(View(it->key()), View(it->value()));
     }
-    FinishExtent();
+    FinishGroup();
     if (!it->status().ok()) {
       Add(FindingKind::kMap, {}, "LevelDB cannot read all rows: " + it->status().ToString());
     }
@@ -115,7 +115,7 @@ class MapVerifier {
   }
 
   void EnterGroup(uint32_t group) {
-    FinishExtent();
+    FinishGroup();
     has_group_ = true;
     group_ = group;
     pages_per_block_ = 0;
@@ -140,6 +140,17 @@ class MapVerifier {
     }
   }
 
+  void FinishGroup() {
+    FinishExtent();
+    if (owed_ == 0) return;
+    report_->owed_blocks += owed_;
+    report_->Note(
+        fmt::format("group {}: peers still owe the payload of {} blocks, of which only version and "
+                    "CRC are here",
+                    group_, owed_));
+    owed_ = 0;
+  }
+
   bool Checked() const { return pages_per_block_ != 0 && !dropped_.contains(group_); }
 
   // --- m and p ---------------------------------------------------------------------------------
@@ -157,7 +168,11 @@ class MapVerifier {
     const uint64_t block = key.first % per_extent;
     bitmap_[block / 8] |= static_cast<uint8_t>(1u << (block % 8));
     ++report_->live_blocks;
-    CheckBlock(key, row);
+    if (row.segment == kOwedSegment) {
+      ++owed_;
+    } else {
+      CheckBlock(key, row);
+    }
     return Status::Ok();
   }
 
@@ -327,6 +342,7 @@ class MapVerifier {
   bool has_group_ = false;
   uint32_t group_ = 0;
   uint8_t pages_per_block_ = 0;  // 0: unknown
+  uint64_t owed_ = 0;            // blocks of the group so far
   bool in_extent_ = false;       // m rows of extent_ are being read
   uint64_t extent_ = 0;
   uint64_t zeroed_at_ = 0;       // version of the extent's z row

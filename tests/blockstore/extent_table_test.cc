@@ -35,7 +35,8 @@ TEST(ExtentTable, EqualsAModelForEveryBlockSize) {
       const auto found = model.find(lba);
       const SegmentNumber before = found == model.end() ? 0 : found->second;
       if (rng.Percent(60)) {
-        const auto segment = static_cast<SegmentNumber>(rng.Between(1, 500));
+        const SegmentNumber segment =
+            rng.Percent(10) ? kOwedSegment : static_cast<SegmentNumber>(rng.Between(1, 500));
         ASSERT_EQ(table.SetData(lba, segment), before);
         model[lba] = segment;
       } else if (rng.Percent(95)) {
@@ -53,6 +54,12 @@ TEST(ExtentTable, EqualsAModelForEveryBlockSize) {
       if (i % 1000 == 0) (void)table.TakeDirty();
     }
     EXPECT_EQ(table.data_blocks(), model.size());
+    std::vector<Lba> owed;
+    for (const auto& [lba, segment] : model) {
+      if (segment == kOwedSegment) owed.push_back(lba);
+    }
+    EXPECT_EQ(table.owed_blocks(), owed.size());
+    EXPECT_EQ(table.OwedFrom(0, blocks), owed);
     for (Lba lba = 0; lba < blocks; ++lba) EXPECT_EQ(table.IsData(lba), model.contains(lba));
   }
 }
@@ -98,6 +105,43 @@ TEST(ExtentTable, ALateLoadNeverOverrulesAChange) {
   EXPECT_FALSE(table.LoadSegment(2, 4));
   EXPECT_EQ(table.SegmentOf(0), 9u);
   EXPECT_EQ(table.SegmentOf(2), 4u);
+}
+
+TEST(ExtentTable, CountsAndListsWhatIsOwed) {
+  SegmentSlots slots;
+  ExtentTable table(1, &slots);
+  for (const Lba lba : {3u, 4u, 255u, 256u, 900u}) table.SetData(lba, kOwedSegment);
+  table.SetData(5, 7);
+  EXPECT_EQ(table.owed_blocks(), 5u);
+  EXPECT_EQ(table.data_blocks(), 6u);
+  EXPECT_EQ(table.OwedFrom(0, 100), (std::vector<Lba>{3, 4, 255, 256, 900}));
+  EXPECT_EQ(table.OwedFrom(4, 2), (std::vector<Lba>{4, 255}));
+  EXPECT_TRUE(table.OwedFrom(901, 100).empty());
+  EXPECT_EQ(table.SetData(3, 7), kOwedSegment);
+  EXPECT_EQ(table.SetData(4, kOwedSegment), kOwedSegment);  // in a newer version
+  EXPECT_EQ(table.Clear(255), kOwedSegment);
+  EXPECT_EQ(table.SetData(5, kOwedSegment), 7u);
+  EXPECT_EQ(table.OwedFrom(0, 100), (std::vector<Lba>{4, 5, 256, 900}));
+  table.ClearExtent(0, [](SegmentNumber) {});
+  EXPECT_EQ(table.owed_blocks(), 2u);
+  (void)table.TakeDirty();
+  table.Clear(256);
+  table.SetData(900, 7);
+  EXPECT_EQ(table.owed_blocks(), 0u);
+  EXPECT_TRUE(table.OwedFrom(0, 100).empty());
+}
+
+TEST(ExtentTable, WhatIsOwedIsCountedWhenItIsLoaded) {
+  SegmentSlots slots;
+  ExtentTable table(1, &slots);
+  table.LoadPresence(0, std::string(32, '\x0f'));
+  EXPECT_EQ(table.owed_blocks(), 0u);
+  table.SetData(0, 9);
+  EXPECT_FALSE(table.LoadSegment(0, kOwedSegment));  // it was, until it was written again
+  EXPECT_TRUE(table.LoadSegment(1, kOwedSegment));
+  EXPECT_FALSE(table.LoadSegment(1, kOwedSegment));
+  EXPECT_TRUE(table.LoadSegment(2, 4));
+  EXPECT_EQ(table.OwedFrom(0, 100), (std::vector<Lba>{1}));
 }
 
 TEST(SegmentSlots, ReusesTheNamesOfFreedSegments) {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr GroupId kGone = 1;   // whose blocks are unmapped
 constexpr GroupId kOther = 2;  // whose blocks must stay
-constexpr uint64_t kRepairToken = 1ull << 40;
+constexpr uint64_t kMendToken = 1ull << 40;
 
 class PurgeTest : public testing::Test {
  protected:
@@ -118,13 +118,13 @@ class PurgeTest : public testing::Test {
     DamagedRead damaged;
     EXPECT_CODE(store_->FinishRead(std::move(job), &damaged).status(), Code::kCorruption);
     if (damaged.blocks.size() != 1) return Status::NotFound("no damage");
-    return store_->Repair(damaged.blocks[0], {{good, 0, good.size()}}, kRepairToken);
+    return store_->Repair(damaged.blocks[0], {{good, 0, good.size()}}, kMendToken);
   }
   void Write(Batch* batch) {
     std::vector<Completion> completions;
     store_->BatchDone(batch, batch->Write(), store_.clock().Now(), &completions);
     for (const Completion& completion : completions) {
-      if (completion.token == kRepairToken) continue;
+      if (completion.token == kMendToken) continue;
       store_.Fail(store_.model().Completed(completion.token));
     }
   }
@@ -148,6 +148,27 @@ class PurgeTest : public testing::Test {
 
   Store store_;
 };
+
+// As many pages are counted twice, as live and as an open entry's, as are dead.
+TEST_F(PurgeTest, ASegmentThatIsCountedTwiceIsNotTakenForFull) {
+  CleanAll();
+  Put(&store_, kGone, 0, 1);
+  ASSERT_OK(store_.Unmap(kGone, 0, 1));
+  ASSERT_OK(store_.Settle());
+  ASSERT_OK(store_.Write(kOther, 100, 1));
+  ASSERT_OK(store_.Flush());
+  const Operation& write = store_.model().group(kOther).Newest(1)->value->entry.operations[0];
+  ASSERT_OK(store_.InstallBegin(kOther, InstallMode::kDelta, 1));
+  ASSERT_OK(store_.Flush());
+  ImageChunk chunk;
+  chunk.mode = InstallMode::kDelta;
+  chunk.as_of = chunk.newest = 1;
+  chunk.rows = {{100, false, BlockKind::kData, MakeVersion(1, 0), write.crcs[0], false, true}};
+  ASSERT_OK(store_.InstallChunk(kOther, chunk, {}));
+  ASSERT_OK(store_.Flush());
+  ASSERT_EQ(store_->OwedCount(kOther), 0u);
+  PurgeWhole(&store_);
+}
 
 TEST_F(PurgeTest, NothingIsLeftOfWhatWasUnmapped) {
   Fill();
@@ -392,7 +413,7 @@ TEST_F(PurgeTest, WaitsForARottenLiveBlockThatIsBeingMended) {
     ASSERT_OK(store_.Apply(kOther));
   }
   EXPECT_OK(store_->PurgeProgress(*purge)->failed);
-  ASSERT_OK(store_->Repair(damage[0], {{good, 0, good.size()}}, kRepairToken));
+  ASSERT_OK(store_->Repair(damage[0], {{good, 0, good.size()}}, kMendToken));
   RunJobsThenBatches();
   EXPECT_OK(store_->PurgeProgress(*purge)->failed);
   EXPECT_TRUE(store_->PurgeProgress(*purge)->done);

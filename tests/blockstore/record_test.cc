@@ -187,11 +187,12 @@ ChunkRecord AnyChunk() {
   const int rows = *rc::gen::inRange(0, 20);
   for (int i = 0; i < rows; ++i) {
     ChunkRow row;
-    row.kind = static_cast<ChunkRow::Kind>(*rc::gen::inRange(1, 6));
+    row.kind = static_cast<ChunkRow::Kind>(*rc::gen::inRange(1, 7));
     row.number = *AnyU64() / 512;
     row.version = *AnyU64();
     if (row.kind == ChunkRow::Kind::kErase) row.count = *AnyU64() / 2;
-    if (row.kind == ChunkRow::Kind::kData) row.crc = *rc::gen::arbitrary<uint32_t>();
+    const bool has_crc = row.kind == ChunkRow::Kind::kData || row.kind == ChunkRow::Kind::kBare;
+    if (has_crc) row.crc = *rc::gen::arbitrary<uint32_t>();
     record.rows.push_back(row);
   }
   return record;
@@ -234,6 +235,42 @@ RC_GTEST_PROP(Record, ACutChunkIsRefused, ()) {
   RecordView cut = whole;
   cut.body = whole.body.first(*rc::gen::inRange<size_t>(0, whole.body.size()));
   RC_ASSERT(DecodeChunk(cut).status().code() == Code::kCorruption);
+}
+
+ChunkRecord ChunkOf(std::vector<ChunkRow> rows) {
+  ChunkRecord record;
+  record.rows = std::move(rows);
+  return record;
+}
+
+TEST(Record, OnlyAChunkWithBareRowsIsOfTheNewerVersion) {
+  using Kind = ChunkRow::Kind;
+  const ChunkRow data{Kind::kData, 1, 0, 5, 7};
+  const ChunkRow bare{Kind::kBare, 2, 0, 6, 8};
+  EXPECT_EQ(ViewOf(Encode(ChunkOf({}))).version, 1);
+  EXPECT_EQ(ViewOf(Encode(ChunkOf({data, {Kind::kErase, 3, 4, 5, 0}}))).version, 1);
+  const std::string bytes = Encode(ChunkOf({data, bare}));
+  EXPECT_EQ(ViewOf(bytes).version, 2);
+  EXPECT_EQ(ViewOf(bytes).payload_pages, 1) << "a bare row has none";
+  EXPECT_EQ(DecodeChunk(ViewOf(bytes))->rows[1], bare);
+}
+
+TEST(Record, ABareRowInAnOldChunkIsMalformedAndAChunkOfTheFutureIsLeftAlone) {
+  std::string bytes = Encode(ChunkOf({{ChunkRow::Kind::kBare, 2, 0, 6, 8}}));
+  bytes[1] = 1;
+  EXPECT_EQ(DecodeChunk(ViewOf(bytes)).status().code(), Code::kCorruption);
+  bytes[1] = 3;
+  EXPECT_EQ(DecodeChunk(ViewOf(bytes)).status().code(), Code::kUnsupported);
+  bytes[1] = 0;
+  EXPECT_EQ(DecodeChunk(ViewOf(bytes)).status().code(), Code::kCorruption);
+  bytes[1] = 2;
+  bytes[kRecordHeadBytes + 8] = 7;  // the row's kind
+  EXPECT_EQ(DecodeChunk(ViewOf(bytes)).status().code(), Code::kCorruption);
+}
+
+TEST(Record, ARelocationMayNameTheOwedSegment) {
+  const RelocateRecord record{1, 2, 3, {kOwedSegment, 0, 4}, 1};
+  EXPECT_EQ(DecodeRelocate(ViewOf(Encode(record)))->old_reference, record.old_reference);
 }
 
 TEST(Record, AChunkThatReachesPastTheEndIsRefused) {

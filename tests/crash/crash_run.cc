@@ -29,6 +29,8 @@ constexpr std::pair<const char*, uint64_t Sightings::*> kSightings[] = {
     {"an install resumed after death", &Sightings::installs_resumed},
     {"an install given up", &Sightings::installs_given_up},
     {"an install from a source that changed", &Sightings::installs_raced},
+    {"an install that owes blocks", &Sightings::installs_owing},
+    {"an install's block delivered", &Sightings::installs_delivered},
 };
 
 std::string DescribeSpace(const EngineStats& stats) {
@@ -147,6 +149,7 @@ void CrashRun::Live(unsigned steps) {
 
 void CrashRun::Die() {
   NoteEngine();
+  NoteOwed();
   store_.disk().CutPowerAfter(0);
   const uint64_t way = powered() ? rng_.Below(100) : 100;
   if (way < 15) {
@@ -186,6 +189,7 @@ void CrashRun::Reopen() {
     if (!powered()) ++seen_.deaths_in_recovery;
     if (powered()) store_.disk().CutPowerAfter(0);
     if (opened.ok() && powered()) {
+      CheckOwed();
       Trace(store_->recovery().ToString());
       if (store_->recovery().gaps + store_->recovery().faulty != 0)
         Check("rot where there is none");
@@ -245,15 +249,47 @@ void CrashRun::NoteEngine() {
   seen_.seals += stats.seals;
 }
 
+void CrashRun::NoteOwed() {
+  owed_.clear();
+  if (!powered() || !store_->Stats().accounting_complete) return;
+  for (const GroupId id : store_.model().Usable()) {
+    if (store_.model().Mixed(store_.engine(), id)) continue;
+    auto owed = store_->OwedBlocks(id, 0, store_->OwedCount(id) + 1);
+    if (owed.ok()) owed_[id] = {store_.model().group(id).applied, std::move(*owed)};
+  }
+}
+
+void CrashRun::CheckOwed() {
+  for (const auto& [id, before] : owed_) {
+    if (!store_.model().Has(id) || store_.model().Mixed(store_.engine(), id)) continue;
+    // What was written over is owed again where that is still to be applied again.
+    if (store_.model().group(id).applied != before.applied) continue;
+    const auto owed = store_->OwedBlocks(id, 0, store_->OwedCount(id) + 1);
+    if (!Worked(owed.status())) return;
+    for (const BlockName& block : *owed) {
+      if (std::find(before.blocks.begin(), before.blocks.end(), block) != before.blocks.end())
+        continue;
+      Check(fmt::format("group {} block {}: owed, though its payload was here", id, block.lba));
+    }
+  }
+}
+
 void CrashRun::FinishInstalls() {
   Trace("finish installs");
   constexpr int kMaxMoves = 10'000;
   constexpr int kPatience = 200;  // moves, each of which waits for jobs
+  constexpr int kMovesAlone = 50;
   for (int move = 0; !peers_.empty() && !full_ && failure_.empty(); ++move) {
     if (move == kMaxMoves) return Check("installs do not come to an end");
     // Without a single spare vacuum has nowhere to copy to: no room, though little of it is live.
     if (move >= kPatience && store_->Stats().free_segments == 0) return;
     if (Worked(store_.Flush())) MoveInstall();
+    if (move < kMovesAlone) continue;
+    // What is owed and was written again at the peer comes with the log; and the accounting says
+    // that nothing is.
+    if (!Worked(store_.ApplyAll(), {Code::kNoSpace, Code::kBusy}) || !Worked(store_.RunJobs())) {
+      return;
+    }
   }
 }
 

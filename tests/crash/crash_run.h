@@ -41,10 +41,12 @@ struct Sightings {
   uint64_t unapplied = 0;         // recoveries behind what had been applied
   uint64_t deaths_in_recovery = 0;
   uint64_t dropped_groups = 0;
-  uint64_t installs = 0;           // finished
-  uint64_t installs_resumed = 0;   // recoveries in the middle of one
-  uint64_t installs_given_up = 0;  // aborted
-  uint64_t installs_raced = 0;     // their source changed meanwhile
+  uint64_t installs = 0;            // finished
+  uint64_t installs_resumed = 0;    // recoveries in the middle of one
+  uint64_t installs_given_up = 0;   // aborted
+  uint64_t installs_raced = 0;      // their source changed meanwhile
+  uint64_t installs_owing = 0;      // left blocks owed
+  uint64_t installs_delivered = 0;  // ... of which some were brought
 
   Sightings& operator+=(const Sightings& other);
   std::string Missing(bool installs) const;  // names of what never happened
@@ -126,6 +128,7 @@ class CrashRun {
   void MoveInstall();
   void AbortInstall();
   void MovePeer();
+  void DeliverSome(GroupId group, InstallDriver* driver);
 
   // --- Helpers. ---
   std::optional<GroupId> AnyGroup();
@@ -139,6 +142,8 @@ class CrashRun {
   bool Worked(const Status& status, std::initializer_list<Code> allowed = {});
   void Check(const std::string& problems);
   void NoteEngine();  // its counters, before it goes away
+  void NoteOwed();    // ... what it owes
+  void CheckOwed();   // ... is all that it owes afterwards
   void NoteRecovery(const StoreModel& before);
   void Trace(std::string text);
   bool powered() { return store_.disk().powered(); }
@@ -151,6 +156,11 @@ class CrashRun {
   std::map<GroupId, Ballot> ballots_;
   const bool installs_;
   std::map<GroupId, Peer> peers_;  // of groups that are, or soon will be, installing
+  struct Owing {
+    Instance applied = 0;
+    std::vector<BlockName> blocks;
+  };
+  std::map<GroupId, Owing> owed_;  // at the last death, where it was known
   GroupId next_group_ = 1;
   bool full_ = false;  // the store refused a write since the last free
   bool vacuum_ = true;

@@ -252,11 +252,13 @@ void CrashRun::ReadSome() {
   const GroupModel& group = store_.model().group(*id);
   const uint64_t space = kExtents * group.extent_blocks();
   const Lba lba = rng_.Below(space);
-  const Result<ReadResult> read =
-      store_->Read(*id, lba, 1 + rng_.Below(std::min<uint64_t>(space - lba, kLongestRead)));
-  if (Worked(read.ok() ? Status::Ok() : read.status())) {
-    Check(StoreModel::CompareRead(group, lba, *read));
-  }
+  const uint64_t count = 1 + rng_.Below(std::min<uint64_t>(space - lba, kLongestRead));
+  Result<std::unique_ptr<ReadJob>> job = store_->PlanRead(*id, lba, count);
+  if (!Worked(job.status())) return;
+  (*job)->Run();
+  std::vector<Lba> owed;
+  const Result<ReadResult> read = StoreModel::FinishRead(store_.engine(), std::move(*job), &owed);
+  if (Worked(read.status())) Check(StoreModel::CompareRead(group, lba, *read, owed));
 }
 
 void CrashRun::PlanRead() {
@@ -282,13 +284,15 @@ void CrashRun::FinishRead() {
   HeldRead held = std::move(reads_.front());
   reads_.erase(reads_.begin());
   held.job->Run();
-  const Result<ReadResult> read = store_->FinishRead(std::move(held.job));
+  std::vector<Lba> owed;
+  const Result<ReadResult> read =
+      StoreModel::FinishRead(store_.engine(), std::move(held.job), &owed);
   const std::vector<GroupId> usable = store_.model().Usable();
   if (std::find(usable.begin(), usable.end(), held.group) == usable.end()) return;
   if (!Worked(read.ok() ? Status::Ok() : read.status())) return;
   if (store_.model().Mixed(store_.engine(), held.group)) return;
   Check(StoreModel::CompareReadSince(store_.model().group(held.group), held.applied,
-                                     std::move(held.blocks), held.lba, *read));
+                                     std::move(held.blocks), held.lba, *read, owed));
 }
 
 void CrashRun::CheckLog() {
@@ -309,7 +313,10 @@ void CrashRun::CheckNewestVersion() {
   const Version truth = group.At(lba).version;
   bool known = false;
   const Version found = store_->NewestVersion(*id, lba, seen, &known);
-  if (known ? (truth > floor ? found != truth : found > floor) : (found != 0 && found > truth)) {
+  // What an image does not list is gone in a version of the image.
+  const bool gone_by_image = group.installed && group.At(lba).kind != BlockKind::kData;
+  if (known ? (truth > floor ? found != truth : found > floor)
+            : (found != 0 && found > truth && !gone_by_image)) {
     Check(fmt::format("newest version of {}:{} is {}, not {} (floor {}, known {})", *id, lba, truth,
                       found, floor, known));
   }
@@ -345,8 +352,11 @@ void CrashRun::StartInstall() {
   if (!Worked(source.CreateGroup(*id, group.block_pages))) return;
   peer.applied = group.chosen.size() + rng_.Between(1, 20);
   for (Instance i = 1; i <= peer.applied; ++i) {
-    const Proposal* value = i <= group.chosen.size()
-                                ? group.chosen[i - 1]
+    // What this replica accepted may be what was chosen.
+    const AcceptState* ours = i <= group.chosen.size() ? nullptr : group.Newest(i);
+    const Proposal* value = i <= group.chosen.size() ? group.chosen[i - 1]
+                            : ours != nullptr && rng_.Percent(50)
+                                ? ours->value
                                 : store_.model().NewProposal(group, RandomOperations(group));
     if (!Worked(source.Accept(*id, i, kFirstBallot, value))) return;
     if (i % 8 == 0 && !Worked(source.Settle())) return;
@@ -359,7 +369,8 @@ void CrashRun::StartInstall() {
   peer.options.max_pages = Pick(&rng_, {1u, 8u, 16u});
   peer.options.max_rows = Pick<size_t>(&rng_, {2, 20, 200});
   peer.options.newer = rng_.Percent(30);
-  Trace(fmt::format("  {}: {} from {} to {}", *id,
+  peer.options.bare = rng_.Percent(50);
+  Trace(fmt::format("  {}: {}{} from {} to {}", *id, peer.options.bare ? "bare " : "",
                     peer.options.mode == InstallMode::kImage ? "image" : "delta", group.applied,
                     peer.applied));
   peers_[*id] = std::move(peer);
@@ -370,23 +381,38 @@ void CrashRun::MoveInstall() {
   auto it = peers_.begin();
   std::advance(it, static_cast<ptrdiff_t>(rng_.Below(peers_.size())));
   const GroupId id = it->first;
-  const std::vector<GroupId> usable = store_.model().Usable();
-  if (std::find(usable.begin(), usable.end(), id) == usable.end()) {
+  if (!store_.model().Has(id) || store_.model().group(id).dropped) {
     peers_.erase(it);
     return;
   }
   const GroupModel& group = store_.model().group(id);
+  if (group.drop_queued) return;                  // death may undo that
   if (group.installing_next.has_value()) return;  // one record at a time
-  if (!group.installing && group.applied >= it->second.applied) {
+  InstallDriver driver(it->second.store.get(), &store_, id, it->second.options);
+  const bool caught_up = !group.installing && group.applied >= it->second.applied;
+  if (caught_up && !store_->MayOwe(id)) {
     ++seen_.installs;
     peers_.erase(it);
     return;
   }
+  if (group.bare && (caught_up || rng_.Percent(20))) return DeliverSome(id, &driver);
+  if (caught_up) return;  // the accounting says soon that nothing is owed
   // Without an install the group may also have caught up with a part of it by its log.
-  const Status status =
-      InstallDriver(it->second.store.get(), &store_, id, it->second.options).QueueNext();
+  const Status status = driver.QueueNext();
   Trace(fmt::format("  {}: {}", id, status.ToString()));
   if (Worked(status, {Code::kBusy, Code::kNoSpace})) return;
+  full_ |= status.code() == Code::kNoSpace;
+}
+
+// Of what is owed, as far as this peer has it; for the rest the log has something newer.
+void CrashRun::DeliverSome(GroupId id, InstallDriver* driver) {
+  if (store_->OwedCount(id) > 0) ++seen_.installs_owing;
+  const uint64_t most = peers_.at(id).options.max_pages / store_.model().group(id).block_pages;
+  const Status status = driver->QueueDelivery(std::max<uint64_t>(1, most));
+  Trace(fmt::format("  {}: deliver: {}", id, status.ToString()));
+  if (Worked(status, {Code::kBusy, Code::kNoSpace, Code::kNotFound, Code::kFailedPrecondition})) {
+    ++seen_.installs_delivered;
+  }
   full_ |= status.code() == Code::kNoSpace;
 }
 
@@ -421,6 +447,7 @@ void CrashRun::AbortInstall() {
     Trace(fmt::format("  {}: {}", id, status.ToString()));
     seen_.installs_given_up += Worked(status, {Code::kBusy, Code::kNoSpace});
     if (rng_.Percent(50)) peer.options.mode = InstallMode::kImage;
+    if (rng_.Percent(30)) peer.options.bare = !peer.options.bare;
     return;
   }
 }

@@ -72,6 +72,7 @@ unsigned ExpectedOf(Sabotage sabotage) {
     case Sabotage::kConfigLostInImage: return kWrongMembers;
     case Sabotage::kInstallNotExclusive: return kLostEntry | kStoreFails;
     case Sabotage::kLogOutlivesSegment: return kStuck | kStoreFails;
+    case Sabotage::kBareForgetsOpenEntry: return kStuck | kStoreFails;
     case Sabotage::kAppliedNotAtomic: return kLostEntry | kStoreFails;
     case Sabotage::kSharedGroupCheckpoint: return kLostEntry | kStoreFails;
     case Sabotage::kRetryFailedFlush: return kWritesOn;

@@ -24,6 +24,7 @@ Result<ImagePiece> InstallDriver::Build() {
   if (resume) request.cursor = info.install.cursor;
   request.max_pages = options_.max_pages;
   request.max_rows = options_.max_rows;
+  request.bare = options_.bare;
   HYDRA_ASSIGN_OR_RETURN(ImagePiece piece, BuildImageChunk(source_->engine(), request));
   if (options_.newer) HYDRA_RETURN_IF_ERROR(AddNewer(&piece));
   return piece;
@@ -33,11 +34,13 @@ Status InstallDriver::AddNewer(ImagePiece* piece) {
   ImageChunk& chunk = piece->chunk;
   if (chunk.block_pages != 1) return Status::Ok();
   const bool image = chunk.mode == InstallMode::kImage;
+  uint32_t added = 0;  // a bare chunk has many rows, and would have as much payload
   for (Lba lba = image ? chunk.from : 0; lba < (image ? std::min(chunk.to, kLook) : kLook); ++lba) {
     HYDRA_ASSIGN_OR_RETURN(const ReadResult read, source_->engine()->Read(group_, lba, 1));
     const BlockInfo& block = read.blocks[0];
     if (block.kind != BlockKind::kData || block.version <= LastVersionOf(chunk.as_of)) continue;
     const auto is_row = [&](const ImageRow& row) { return !row.whole_extent && row.number == lba; };
+    if (options_.bare && added++ == options_.max_pages) break;
     std::erase_if(chunk.rows, is_row);
     chunk.rows.push_back({lba, false, BlockKind::kData, block.version, block.crc, false});
     chunk.newest = std::max(chunk.newest, VersionInstance(block.version));
@@ -47,7 +50,7 @@ Status InstallDriver::AddNewer(ImagePiece* piece) {
   });
   piece->payload.clear();
   for (const ImageRow& row : chunk.rows) {
-    if (row.kind != BlockKind::kData || row.same) continue;
+    if (!HasPayload(row)) continue;
     HYDRA_ASSIGN_OR_RETURN(const ReadResult read, source_->engine()->Read(group_, row.number, 1));
     piece->payload.push_back({read.data, 0, read.data.size()});
   }
@@ -74,6 +77,33 @@ Status InstallDriver::QueueChunk() {
   for (const BufferSlice& slice : piece.payload) counts_.payload_pages += slice.length / kPageSize;
   for (const ImageRow& row : piece.chunk.rows) counts_.same += row.same ? 1 : 0;
   return Status::Ok();
+}
+
+Status InstallDriver::QueueDelivery(size_t limit) {
+  const uint64_t count = (*target_)->OwedCount(group_);
+  HYDRA_ASSIGN_OR_RETURN(const auto owed, (*target_)->OwedBlocks(group_, 0, count));
+  std::vector<BlockName> blocks;
+  Payload payload;
+  for (const BlockName& block : owed) {
+    if (blocks.size() == limit) break;
+    HYDRA_ASSIGN_OR_RETURN(const ReadResult read, source_->engine()->Read(group_, block.lba, 1));
+    if (read.blocks[0].version != block.version) continue;
+    blocks.push_back(block);
+    payload.push_back({read.data, 0, read.data.size()});
+  }
+  if (blocks.empty()) return Status::NotFound("nothing that is owed is here");
+  HYDRA_RETURN_IF_ERROR(target_->Deliver(group_, blocks, payload));
+  counts_.delivered += blocks.size();
+  return Status::Ok();
+}
+
+Status InstallDriver::DeliverAll() {
+  Status status;
+  while (status.ok()) {
+    status = QueueDelivery();
+    HYDRA_RETURN_IF_ERROR(target_->Flush());
+  }
+  return status.code() == Code::kNotFound ? Status::Ok() : status;
 }
 
 Status InstallDriver::QueueFinish() {
@@ -104,6 +134,7 @@ Status InstallDriver::Run() {
 
 Status InstallDriver::RunAndCatchUp() {
   HYDRA_RETURN_IF_ERROR(Run());
+  HYDRA_RETURN_IF_ERROR(DeliverAll());
   target_->model().Learned(group_, source_->model().group(group_));
   return target_->Settle();
 }

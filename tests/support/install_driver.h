@@ -21,6 +21,7 @@ class InstallDriver {
     bool ignore_base = false;  // an image with all payload
     // As earlier builds sent it: blocks that were written again after `as_of` as they are now.
     bool newer = false;
+    bool bare = false;  // rows alone; Deliver brings the payload
   };
   // What travelled.
   struct Counts {
@@ -28,6 +29,7 @@ class InstallDriver {
     uint64_t rows = 0;
     uint64_t payload_pages = 0;
     uint64_t same = 0;
+    uint64_t delivered = 0;  // blocks
   };
 
   InstallDriver(Store* source, Store* target, GroupId group, const Options& options)
@@ -41,9 +43,14 @@ class InstallDriver {
   Status QueueFinish();
   // The next of begin, chunk and finish.
   Status QueueNext();
-  // Everything that is left, each record flushed.
+  // Everything that is left up to the finish, each record flushed.
   Status Run();
-  // ... and applies what was chosen since, up to where the source is.
+  // Queues the payload of some blocks that are owed, if the source still has them in the version
+  // that is: of any others the log has a newer one. kNotFound: there is nothing to be brought.
+  Status QueueDelivery(size_t limit = 8);
+  // Until nothing can be.
+  Status DeliverAll();
+  // Run, DeliverAll; and applies what was chosen since, up to where the source is.
   Status RunAndCatchUp();
 
   const Counts& counts() const { return counts_; }

@@ -39,11 +39,11 @@ bool IsHole(uint32_t crc, std::span<const uint8_t> contents) {
 }
 
 // A read tells data from holes; of holes it does not say whether they were zeroed or deleted.
-bool Matches(const BlockState& expected, const BlockInfo& found,
-             std::span<const uint8_t> contents) {
+bool Matches(const BlockState& expected, const BlockInfo& found, std::span<const uint8_t> contents,
+             bool owed) {
   if (expected.kind == BlockKind::kData) {
     return found.kind == BlockKind::kData && found.version == expected.version &&
-           found.crc == expected.crc && Crc32c(contents) == expected.crc;
+           found.crc == expected.crc && (owed || Crc32c(contents) == expected.crc);
   }
   return found.kind != BlockKind::kData && found.version == 0 && IsHole(found.crc, contents);
 }
@@ -84,15 +84,27 @@ std::string StoreModel::CompareEntry(const GroupModel& group, Instance instance,
   return "";
 }
 
-std::string StoreModel::CompareRead(const GroupModel& group, Lba lba, const ReadResult& read) {
+std::string StoreModel::CompareRead(const GroupModel& group, Lba lba, const ReadResult& read,
+                                    const std::vector<Lba>& owed) {
+  std::string problems;
+  for (const Lba block : owed) {
+    const auto delivered = group.delivered.find(block);
+    if (delivered == group.delivered.end() ||
+        delivered->second != read.blocks[block - lba].version) {
+      continue;
+    }
+    problems += fmt::format("group {} block {}: owed, though it was delivered\n", group.id, block);
+  }
   const auto first = group.blocks.lower_bound(lba);
-  return CompareReadSince(group, group.applied,
-                          {first, group.blocks.lower_bound(lba + read.blocks.size())}, lba, read);
+  return problems + CompareReadSince(group, group.applied,
+                                     {first, group.blocks.lower_bound(lba + read.blocks.size())},
+                                     lba, read, owed);
 }
 
 std::string StoreModel::CompareReadSince(const GroupModel& group, Instance since,
                                          std::map<Lba, BlockState> blocks, Lba lba,
-                                         const ReadResult& read) {
+                                         const ReadResult& read, const std::vector<Lba>& owed) {
+  if (!owed.empty() && !group.bare) return fmt::format("group {} owes blocks\n", group.id);
   const size_t bytes = group.block_pages * kPageSize;
   if (read.data.size() < read.blocks.size() * bytes) return "short read\n";
   const auto contents = [&](size_t b) {
@@ -104,7 +116,7 @@ std::string StoreModel::CompareReadSince(const GroupModel& group, Instance since
       if (right[b]) continue;
       const auto state = blocks.find(lba + b);
       right[b] = Matches(state == blocks.end() ? BlockState() : state->second, read.blocks[b],
-                         contents(b));
+                         contents(b), std::ranges::binary_search(owed, lba + b));
     }
     if (i >= group.applied) break;
     ApplyEntry(*group.chosen[i], i + 1, group.extent_blocks(), &blocks);
@@ -119,6 +131,18 @@ std::string StoreModel::CompareReadSince(const GroupModel& group, Instance since
                             KindName(expected.kind), ReadableVersion(expected.version));
   }
   return problems;
+}
+
+Result<ReadResult> StoreModel::FinishRead(Engine* engine, std::unique_ptr<ReadJob> job,
+                                          std::vector<Lba>* owed) {
+  DamagedRead damaged;
+  Result<ReadResult> read = engine->FinishRead(std::move(job), &damaged);
+  if (read.ok() || damaged.blocks.empty()) return read;
+  for (const Damage& block : damaged.blocks) {
+    if (!block.owed()) return read.status();
+    owed->push_back(block.lba);
+  }
+  return std::move(damaged.rest);
 }
 
 std::string StoreModel::VerifyBlocks(Engine* engine) const {
@@ -136,12 +160,16 @@ std::string StoreModel::VerifyBlocks(Engine* engine, GroupId id) const {
     // The very last block of all has no successor, and so cannot be part of a range.
     const uint64_t count =
         std::min<uint64_t>(group.extent_blocks(), std::numeric_limits<Lba>::max() - lba);
-    const Result<ReadResult> read = engine->Read(id, lba, count);
+    Result<std::unique_ptr<ReadJob>> job = engine->PlanRead(id, lba, count);
+    if (!job.ok()) return job.status().ToString() + "\n";
+    (*job)->Run();
+    std::vector<Lba> owed;
+    const Result<ReadResult> read = FinishRead(engine, std::move(*job), &owed);
     if (!read.ok()) {
       return fmt::format("group {} extent {}: {}\n", id, extent, read.status().ToString());
     }
     if (read->blocks.size() != count) return "a read of another length\n";
-    problems += CompareRead(group, lba, *read);
+    problems += CompareRead(group, lba, *read, owed);
   }
   return problems;
 }
@@ -320,8 +348,8 @@ std::string StoreModel::VerifyAccounting(Engine* engine) const {
   for (GroupId id : Usable()) {
     const GroupModel& group = groups_.at(id);
     const uint64_t blocks = group.DataBlocks();
-    expected += blocks * group.block_pages;
     const Result<GroupInfo> info = engine->Info(id);
+    expected += (blocks - (info.ok() ? info->owed_blocks : 0)) * group.block_pages;
     if (!info.ok() || info->data_blocks != blocks) {
       problems += fmt::format("group {}: {} data blocks counted, {} expected\n", id,
                               info.ok() ? info->data_blocks : 0, blocks);
@@ -339,6 +367,29 @@ std::string StoreModel::VerifyAccounting(Engine* engine) const {
   }
   if (live != expected) {
     problems += fmt::format("{} pages are counted as live, {} are\n", live, expected);
+  }
+  for (GroupId id : Usable()) problems += VerifyOwed(engine, id);
+  return problems;
+}
+
+std::string StoreModel::VerifyOwed(Engine* engine, GroupId id) const {
+  const GroupModel& group = groups_.at(id);
+  const uint64_t count = engine->OwedCount(id);
+  const Result<std::vector<BlockName>> owed = engine->OwedBlocks(id, 0, count + 1);
+  if (!owed.ok()) return fmt::format("owed of {}: {}\n", id, owed.status().ToString());
+  std::string problems;
+  if (owed->size() != count) {
+    problems +=
+        fmt::format("group {}: {} owed blocks counted, {} listed\n", id, count, owed->size());
+  }
+  for (const BlockName& block : *owed) {
+    const BlockState expected = group.At(block.lba);
+    const bool right = expected.kind == BlockKind::kData && expected.version == block.version &&
+                       expected.crc == block.crc;
+    if (!right && !Mixed(engine, id)) {
+      problems += fmt::format("group {} block {}: owed in version {}, expected {}\n", id, block.lba,
+                              ReadableVersion(block.version), ReadableVersion(expected.version));
+    }
   }
   return problems;
 }

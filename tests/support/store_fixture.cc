@@ -223,6 +223,16 @@ Status Store::InstallChunk(GroupId group, const ImageChunk& chunk, const Payload
   HYDRA_RETURN_IF_ERROR(
       Patiently([&] { return engine_->InstallChunk(group, chunk, payload, token); }));
   model_.InstallQueued(group, true, 0, token);
+  for (const ImageRow& row : chunk.rows) {
+    if (row.bare) model_.TookBareRows(group);
+  }
+  return Status::Ok();
+}
+
+Status Store::Deliver(GroupId group, const std::vector<BlockName>& blocks, const Payload& payload) {
+  const uint64_t token = NextToken();
+  HYDRA_RETURN_IF_ERROR(Patiently([&] { return engine_->Deliver(group, blocks, payload, token); }));
+  model_.DeliverQueued(group, blocks, token);
   return Status::Ok();
 }
 
@@ -277,7 +287,8 @@ Status Store::ApplyAll() {
 void Store::Complete(Batch* batch, const Status& written) {
   std::vector<Completion> completions;
   engine_->BatchDone(batch, written, clock_.Now(), &completions);
-  for (const Completion& completion : completions) Fail(model_.Completed(completion.token));
+  for (const Completion& completion : completions)
+    Fail(model_.Completed(completion.token, engine_.get()));
 }
 
 Status Store::WriteBatch(Batch* batch) {
@@ -331,7 +342,8 @@ Status Store::Checkpoint() {
   // First what is queued, so that its completions are heard of.
   std::vector<Completion> completions;
   const Status drained = engine_->Drain(&completions);
-  for (const Completion& completion : completions) Fail(model_.Completed(completion.token));
+  for (const Completion& completion : completions)
+    Fail(model_.Completed(completion.token, engine_.get()));
   HYDRA_RETURN_IF_ERROR(drained);
   HYDRA_RETURN_IF_ERROR(engine_->Checkpoint());
   NoteCheckpoint();

@@ -87,6 +87,8 @@ class Store {
   Status InstallBegin(GroupId group, InstallMode mode, Instance floor);
   Status InstallChunk(GroupId group, const ImageChunk& chunk, const Payload& payload);
   Status InstallFinish(GroupId group, Instance applied);
+  // As in Engine: what is owed no more, or finds no room, is left out.
+  Status Deliver(GroupId group, const std::vector<BlockName>& blocks, const Payload& payload);
   Status InstallAbort(GroupId group);
 
   // --- The state machine. ---

@@ -243,6 +243,10 @@ void StoreModel::InstallQueued(GroupId id, bool installing, Instance to, uint64_
   pending_[token] = {What::kInstall, id, to, 0};
 }
 
+void StoreModel::DeliverQueued(GroupId id, std::vector<BlockName> blocks, uint64_t token) {
+  pending_[token] = {What::kDeliver, id, 0, 0, std::move(blocks)};
+}
+
 void StoreModel::Applied(GroupId id, Instance instance) {
   GroupModel& group = groups_.at(id);
   HYDRA_CHECK(instance == group.applied + 1);
@@ -258,7 +262,7 @@ void StoreModel::Covered(GroupId id, Instance instance) {
   group.covered = std::max(group.covered, instance);
 }
 
-std::string StoreModel::Completed(uint64_t token) {
+std::string StoreModel::Completed(uint64_t token, Engine* engine) {
   const auto it = pending_.find(token);
   if (it == pending_.end()) return fmt::format("token {} completed, but was not pending\n", token);
   const Pending what = it->second;
@@ -273,6 +277,14 @@ std::string StoreModel::Completed(uint64_t token) {
       return "";
     case What::kHardState: group.hard_states[what.index].done = true; return "";
     case What::kTruncate: group.truncates[what.index].done = true; return "";
+    case What::kDeliver:
+      for (const BlockName& block : what.blocks) {
+        if (engine == nullptr) break;
+        const auto owed = engine->OwedBlocks(what.group, block.lba, 1);
+        const bool left_out = owed.ok() && !owed->empty() && owed->front() == block;
+        if (owed.ok() && !left_out) group.delivered[block.lba] = block.version;
+      }
+      return "";
     case What::kInstall:
       group.installing = *group.installing_next;
       group.installing_next.reset();

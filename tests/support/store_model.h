@@ -96,6 +96,8 @@ struct GroupModel {
   // of the image that did not list the block any more, or, of a whole extent, only where it changed
   // something.
   bool raced = false;
+  bool bare = false;                 // rows came without payload: blocks may be owed
+  std::map<Lba, Version> delivered;  // durably: never owed again in that version
 
   std::vector<const Proposal*> chosen;  // chosen[i - 1]
   Instance applied = 0;                 // by the engine as it runs now
@@ -130,9 +132,12 @@ class StoreModel {
   void Learned(GroupId group, const GroupModel& elsewhere);
   // `to`: where a finish leads, otherwise 0.
   void InstallQueued(GroupId group, bool installing, Instance to, uint64_t token);
+  void TookBareRows(GroupId group) { groups_.at(group).bare = true; }
+  void DeliverQueued(GroupId group, std::vector<BlockName> blocks, uint64_t token);
   void Applied(GroupId group, Instance instance);
   void Covered(GroupId group, Instance instance);
-  std::string Completed(uint64_t token);
+  // Of a delivery the engine says what was left out; without it nothing is expected of one.
+  std::string Completed(uint64_t token, Engine* engine = nullptr);
   void CompletedAll();  // the store was closed in order
 
   // --- Groups. ---
@@ -150,12 +155,17 @@ class StoreModel {
   // Every block of every touched extent, at the model's applied instance.
   std::string VerifyBlocks(Engine* engine) const;
   std::string VerifyBlocks(Engine* engine, GroupId group) const;
-  static std::string CompareRead(const GroupModel& group, Lba lba, const ReadResult& read);
+  static std::string CompareRead(const GroupModel& group, Lba lba, const ReadResult& read,
+                                 const std::vector<Lba>& owed = {});
   // A read that was planned when `since` was applied and the blocks were `blocks`: each block is
   // as it was then or at any time up to now.
   static std::string CompareReadSince(const GroupModel& group, Instance since,
                                       std::map<Lba, BlockState> blocks, Lba lba,
-                                      const ReadResult& read);
+                                      const ReadResult& read, const std::vector<Lba>& owed = {});
+  // Finishes a read. Blocks whose payload is owed do not fail it: they are in `owed`, and what
+  // they are is compared, but not their bytes.
+  static Result<ReadResult> FinishRead(Engine* engine, std::unique_ptr<ReadJob> job,
+                                       std::vector<Lba>* owed);
   // Whether the engine says that the blocks are not those of `applied`, and may say so: then they
   // are not compared.
   bool Mixed(Engine* engine, GroupId group) const;
@@ -166,6 +176,8 @@ class StoreModel {
   // After a checkpoint with nothing queued: image, changes since every version, accounting.
   std::string VerifyScans(Engine* engine, GroupId group) const;
   std::string VerifyAccounting(Engine* engine) const;
+  // What the engine lists as owed: as many as it counts, each as it has to be.
+  std::string VerifyOwed(Engine* engine, GroupId group) const;
 
   // The blocks as they are after the first `applied` chosen entries.
   static std::map<Lba, BlockState> Replay(const GroupModel& group, Instance applied);
@@ -176,12 +188,13 @@ class StoreModel {
                                   const AcceptState& state, const LogEntry& entry);
 
  private:
-  enum class What { kCreate, kDrop, kAccept, kHardState, kTruncate, kInstall };
+  enum class What { kCreate, kDrop, kAccept, kHardState, kTruncate, kInstall, kDeliver };
   struct Pending {
     What what;
     GroupId group;
     Instance instance;
     size_t index;
+    std::vector<BlockName> blocks = {};  // deliver
   };
 
   std::string RecoverGroup(Engine* engine, GroupModel* group);
