@@ -38,12 +38,17 @@ std::string Text(const Accept& m) {
   }
   return text;
 }
+std::string_view Text(Lacks lacks) {
+  constexpr std::string_view kTexts[] = {"", " lacks payload", " lacks blocks"};
+  return kTexts[static_cast<size_t>(lacks)];
+}
 std::string Text(const Accepted& m) {
   std::string text = Describe(m.ballot) + ":";
   for (const InstanceRange& range : m.ranges) {
     text += range.from == range.to ? fmt::format(" {}", range.from)
                                    : fmt::format(" {}-{}", range.from, range.to);
   }
+  text += Text(m.lacks);
   return text;
 }
 std::string Text(const Beat& m) {
@@ -51,8 +56,8 @@ std::string Text(const Beat& m) {
                      m.round != 0 ? fmt::format(" round {}", m.round) : "");
 }
 std::string Text(const BeatReply& m) {
-  return fmt::format("{}{}", Describe(m.ballot),
-                     m.round != 0 ? fmt::format(" round {}", m.round) : "");
+  return fmt::format("{}{}{}", Describe(m.ballot),
+                     m.round != 0 ? fmt::format(" round {}", m.round) : "", Text(m.lacks));
 }
 std::string Text(const CatchUp& m) { return fmt::format("from {} x{}", m.from, m.held.size()); }
 std::string Text(const CatchUpReply& m) {
@@ -74,7 +79,9 @@ std::string Text(const ReadIndexReply& m) {
   return m.ok ? fmt::format("{} at {}", m.id, m.instance) : fmt::format("{} no", m.id);
 }
 std::string Text(const TakeOver& m) { return Describe(m.ballot); }
-std::string Text(const InstallRequest& m) { return fmt::format("base {}", m.base); }
+std::string Text(const InstallRequest& m) {
+  return fmt::format("base {}{}", m.base, m.bare ? " bare" : "");
+}
 std::string Text(const InstallChunk& m) {
   return fmt::format("as of {}{}", m.as_of, m.done ? " done" : "");
 }

@@ -69,10 +69,15 @@ struct InstanceRange {
   Instance to = 0;  // included
   friend bool operator==(const InstanceRange&, const InstanceRange&) = default;
 };
+// Of what it has applied. Who installs blocks serves nobody and does not lead; whose blocks are
+// there without all of their payload does, and fetches what it is asked for.
+enum class Lacks : uint8_t { kNothing = 0, kPayload = 1, kBlocks = 2 };
+
 struct Accepted {
   Ballot ballot;
   std::vector<InstanceRange> ranges;
   Instance applied = 0;
+  Lacks lacks = Lacks::kNothing;
 };
 
 // "I am the master in this ballot; commit is known up to here." Answered in kind.
@@ -85,6 +90,7 @@ struct BeatReply {
   Ballot ballot;
   uint64_t round = 0;
   Instance applied = 0;
+  Lacks lacks = Lacks::kNothing;
 };
 
 // Chosen entries from any peer that knows them. `held[i]` is the digest of what the asker holds at
@@ -145,6 +151,7 @@ struct InstallRequest {
   uint64_t transfer = 0;
   Instance base = 0;   // the asker's applied instance
   std::string cursor;  // empty: from the start
+  bool bare = false;   // what the blocks are, without their payload
 };
 struct InstallChunk {
   uint64_t transfer = 0;

@@ -196,7 +196,7 @@ void Replica::AddAccepted(Instance instance) {
 void Replica::FlushAccepted() {
   if (accepted_now_.empty()) return;
   if (mode_ != Mode::kMaster && promised_to_.node == promised_.node && !suspect_) {
-    Send(promised_to_, Accepted{promised_, std::move(accepted_now_), applied_});
+    Send(promised_to_, Accepted{promised_, std::move(accepted_now_), applied_, WhatItLacks()});
   }
   accepted_now_.clear();
 }
@@ -273,11 +273,22 @@ void Replica::AdoptConfig(const Config& config) {
   }
 }
 
+Lacks Replica::WhatItLacks() const {
+  return install_.active ? Lacks::kBlocks : owes_ ? Lacks::kPayload : Lacks::kNothing;
+}
+
 Instance Replica::PeerApplied(const MemberId& id) const {
-  for (const Peer& peer : peers_) {
-    if (peer.id == id) return peer.applied;
-  }
-  return 0;
+  const Peer* peer = FindPeer(id);
+  return peer == nullptr ? 0 : peer->applied;
+}
+
+bool Replica::PeerIsWhole(const MemberId& id) const {
+  if (id == options_.self) return WhatItLacks() == Lacks::kNothing;
+  const Peer* peer = FindPeer(id);
+  // (One that never said what it has applied may not even exist.)
+  return peer != nullptr && peer->applied != 0 && peer->lacks == Lacks::kNothing &&
+         peer->confirmed_boot == leases_->BootOf(id.node) &&
+         peer->applied + options_.window_instances >= commit_;
 }
 
 bool Replica::KeepsUpWithout(const MemberId& id, Instance at_least, Nanos now) const {
@@ -287,8 +298,10 @@ bool Replica::KeepsUpWithout(const MemberId& id, Instance at_least, Nanos now) c
     if (member == id) continue;
     const bool self = member == options_.self;
     if (!self && !leases_->Alive(member.node, now)) continue;
+    const Peer* peer = FindPeer(member);
+    const bool installs = peer != nullptr && peer->lacks == Lacks::kBlocks;
     const Instance applied = self ? applied_ : PeerApplied(member);
-    if (applied >= at_least) near |= 1u << i;
+    if (applied >= at_least && !installs) near |= 1u << i;
   }
   return config_.IsMajority(near);
 }

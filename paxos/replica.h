@@ -168,6 +168,11 @@ class Replica {
   void InstallProgress(const std::string& cursor, Nanos now);
   // The install is complete and durable: the state is that at `applied`.
   void Installed(Instance applied, const Config& config, const Ballot& fence, Nanos now);
+  // Installs of a voter may bring what the blocks are without their payload, which the owner then
+  // fetches in its own time: until it has, it says that this replica owes. One that does not vote
+  // has to have the payload before it may, so it does not ask for less.
+  void MayAskBare(bool may) { may_ask_bare_ = may; }
+  void SetOwes(bool owes) { owes_ = owes; }
   void TakeOutput(Output* output);
   bool has_output() const { return !out_.empty(); }
 
@@ -195,9 +200,12 @@ class Replica {
   // An entry above the newest configuration is chosen: whatever is lost now, a majority of that
   // configuration can prove that it is in force (docs/consensus.md, 7).
   bool settled() const { return config_.instance() == 0 || commit_ > config_.instance(); }
-  // Applied instance a peer reported last, for promoting learners; 0 if not master.
+  // Applied instance a peer reported last; 0 if not master.
   Instance PeerApplied(const MemberId& id) const;
-  // Master: whether a majority lives, and has applied so much, without this one.
+  // Master: whether a member has nearly all that is chosen, the payload included, as far as it
+  // said.
+  bool PeerIsWhole(const MemberId& id) const;
+  // Master: whether a majority lives, has applied so much and installs nothing, without this one.
   bool KeepsUpWithout(const MemberId& id, Instance at_least, Nanos now) const;
 
  private:
@@ -219,10 +227,18 @@ class Replica {
   struct Peer {
     MemberId id;
     Instance applied = 0;
+    Lacks lacks = Lacks::kNothing;
     uint64_t round = 0;           // last read round it answered
     uint64_t confirmed_boot = 0;  // it is known to have promised ballot_, in this boot of its
     Nanos confirmed_at = 0;       // process, since this moment
     Nanos probe_due = 0;
+
+    // What a message says, unless a later one was faster.
+    void Take(Instance said_applied, Lacks said_lacks) {
+      if (said_applied < applied) return;
+      applied = said_applied;
+      lacks = said_lacks;
+    }
   };
 
   struct PromiseInfo {
@@ -329,6 +345,8 @@ class Replica {
   bool IsFarBehind(const Peer& peer) const;
   void Retransmit(Nanos now);
   void AddPeersOf(const Config& config);
+  Lacks WhatItLacks() const;
+  Status CheckWhole(const std::set<MemberId>& voters) const;
   void MaybeProposeConfig(Nanos now);
   void On(const Accept& m, const Message& in, Nanos now);
   void On(const Accepted& m, const Message& in, Nanos now);
@@ -354,6 +372,7 @@ class Replica {
   void FailReads();
   void TickReads(Nanos now);
   Peer* FindPeer(const MemberId& id);
+  const Peer* FindPeer(const MemberId& id) const;
 
   ReplicaOptions options_;
   LeaseTable* leases_;
@@ -443,6 +462,8 @@ class Replica {
   bool catch_up_out_ = false;
   uint32_t catch_up_tries_ = 0;
   Install install_;
+  bool may_ask_bare_ = false;
+  bool owes_ = false;
 };
 
 }  // namespace hydra::paxos

@@ -30,9 +30,10 @@ void Replica::HurryElection(Nanos now) {
   if (hurried_pre_votes_ >= kHurriedPreVotes) return;
   ++hurried_pre_votes_;
   const Nanos bound = std::max(now, leases_->GrantedUntil(promised_.node, promised_boot_));
-  election_due_ = std::min(
-      election_due_,
-      bound + static_cast<Nanos>(rng_.Below(static_cast<uint64_t>(options_.election_spread) + 1)));
+  // Who is owed blocks would have to fetch them for its readers: others come first.
+  const Nanos behind = owes_ ? options_.election_spread : 0;
+  const auto spread = static_cast<uint64_t>(options_.election_spread) + 1;
+  election_due_ = std::min(election_due_, bound + behind + static_cast<Nanos>(rng_.Below(spread)));
 }
 
 // --- Asking -------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ void Replica::On(const Accepted& m, const Message& in, Nanos now) {
   Peer* peer = FindPeer(in.from);
   if (peer == nullptr) return;
   Confirm(peer, in.boot, now);
-  peer->applied = std::max(peer->applied, m.applied);
+  peer->Take(m.applied, m.lacks);
   const int index = config_.IndexOf(in.from);
   if (index < 0) return;  // of a configuration that is not chosen yet
   for (const InstanceRange& range : m.ranges) {
@@ -181,14 +181,14 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
   for (const Member& member : config_.members()) {
     if (member.role == Role::kVoter && !voters.contains(member.id)) ++changes;
   }
+  if (changes > 0) HYDRA_RETURN_IF_ERROR(CheckWhole(voters));
   for (const MemberId& id : voters) {
     if (config_.IsVoter(id)) continue;
     ++changes;
-    // One that never said what it has applied may not even exist.
-    if (PeerApplied(id) == 0 || PeerApplied(id) + options_.window_instances < commit_) {
-      return Status::FailedPrecondition(
-          fmt::format("node {} has not caught up: it has applied {} of {}; try again later",
-                      id.node, PeerApplied(id), commit_));
+    if (!PeerIsWhole(id)) {
+      return Status::FailedPrecondition(fmt::format(
+          "node {} has not caught up: it has applied {} of {}, or is owed blocks; try again later",
+          id.node, PeerApplied(id), commit_));
     }
   }
   if (changes > 1) {
@@ -203,6 +203,19 @@ Status Replica::ProposeConfig(std::vector<Member> members, uint64_t digest, Body
   config_body_ = std::move(body);
   MaybeProposeConfig(now_);
   return Status::Ok();
+}
+
+// Whatever is chosen has to be whole at a majority of those who vote from now on: who goes takes
+// its copy along.
+Status Replica::CheckWhole(const std::set<MemberId>& voters) const {
+  const auto is_whole = [&](const MemberId& id) { return PeerIsWhole(id); };
+  const auto whole = static_cast<size_t>(std::ranges::count_if(voters, is_whole));
+  if (2 * whole > voters.size()) return Status::Ok();
+  HYDRA_PROBE("config: a voter may not go before others are whole");
+  return Status::FailedPrecondition(
+      fmt::format("only {} of the {} that would vote have all blocks; try again when the others "
+                  "have caught up (`hydractl status --wait`)",
+                  whole, voters.size()));
 }
 
 // New members get their configuration too; they are told by the same messages as the others.
@@ -471,7 +484,8 @@ void Replica::RequestInstall(Nanos now) {
   ++install_.tries;
   install_.transfer = rng_.Next();
   install_.retry_at = now + 2 * options_.catch_up_retry;
-  Send(install_.source, InstallRequest{install_.transfer, applied_, install_.cursor});
+  const bool bare = may_ask_bare_ && IsVoter();
+  Send(install_.source, InstallRequest{install_.transfer, applied_, install_.cursor, bare});
 }
 
 void Replica::On(const InstallRequest& m, const Message& in, Nanos) {

@@ -10,6 +10,10 @@
 
 namespace hydra::paxos {
 
+const Replica::Peer* Replica::FindPeer(const MemberId& id) const {
+  return const_cast<Replica*>(this)->FindPeer(id);
+}
+
 Replica::Peer* Replica::FindPeer(const MemberId& id) {
   for (Peer& peer : peers_) {
     if (peer.id == id) return &peer;
@@ -22,6 +26,8 @@ Replica::Peer* Replica::FindPeer(const MemberId& id) {
 // `peer` is known, through a message of this boot of its process, to have promised ballot_.
 void Replica::Confirm(Peer* peer, uint64_t boot, Nanos now) {
   if (peer->confirmed_boot == boot) return;
+  // What a former process of it had applied, or had, may have been lost with that.
+  if (peer->confirmed_boot != 0) peer->applied = 0;
   peer->confirmed_boot = boot;
   peer->confirmed_at = now;
 }
@@ -77,7 +83,7 @@ void Replica::On(const Beat& m, const Message& in, Nanos now) {
   promised_boot_ = in.boot;
   master_seen_ = m.ballot;
   master_boot_ = in.boot;
-  const BeatReply reply{m.ballot, m.round, applied_};
+  const BeatReply reply{m.ballot, m.round, applied_, WhatItLacks()};
   if (durable_promise_ == promised_) {
     Send(in.from, reply);
   } else {
@@ -91,7 +97,7 @@ void Replica::On(const BeatReply& m, const Message& in, Nanos now) {
   Peer* peer = FindPeer(in.from);
   if (peer == nullptr) return;
   Confirm(peer, in.boot, now);
-  peer->applied = std::max(peer->applied, m.applied);
+  peer->Take(m.applied, m.lacks);
   peer->round = std::max(peer->round, m.round);
   if (HYDRA_SABOTAGE(kStaleReadRound)) peer->round = round_;
   FinishReadRounds(now);
@@ -197,8 +203,9 @@ void Replica::TickReads(Nanos now) {
       if (peer.round != round_) Send(peer.id, Beat{ballot_, commit_, round_});
     }
   }
-  // An idle group's followers learn the last commit soon; those who lag are told again; a peer that
-  // restarted is asked to confirm its promise, so that its lease counts again.
+  // An idle group's followers learn the last commit soon; those who lag are told again, and say
+  // when they lack nothing any more; a peer that restarted is asked to confirm its promise, so that
+  // its lease counts again.
   const bool tell = commit_told_ < commit_ && now >= commit_told_at_ + options_.commit_interval;
   const bool laggards = now >= laggards_due_;
   if (laggards) laggards_due_ = now + 2 * options_.retransmit_after;
@@ -206,7 +213,8 @@ void Replica::TickReads(Nanos now) {
     const uint64_t boot = leases_->BootOf(peer.id.node);
     const bool unconfirmed = boot != 0 && boot != peer.confirmed_boot && now >= peer.probe_due;
     if (unconfirmed) peer.probe_due = now + options_.retransmit_after;
-    if (tell || unconfirmed || (laggards && peer.applied < commit_)) {
+    const bool lags = peer.applied < commit_ || peer.lacks != Lacks::kNothing;
+    if (tell || unconfirmed || (laggards && lags)) {
       Send(peer.id, Beat{ballot_, commit_, 0});
     }
   }

@@ -310,14 +310,19 @@ void Put(const Accepted& m, wire::Message* out, Encoder*) {
   auto* to = out->mutable_accepted();
   Put(m.ballot, to->mutable_ballot());
   to->set_applied(m.applied);
+  to->set_lacks(static_cast<uint32_t>(m.lacks));
   for (const InstanceRange& range : m.ranges) {
     wire::Range* row = to->add_ranges();
     row->set_from(range.from);
     row->set_to(range.to);
   }
 }
+Lacks GetLacks(uint32_t lacks, Decoder* in) {
+  if (lacks > static_cast<uint32_t>(Lacks::kBlocks)) in->Fail("what a replica lacks is unknown");
+  return static_cast<Lacks>(lacks);
+}
 Accepted Get(const wire::Accepted& m, Decoder* in) {
-  Accepted accepted{Get(m.ballot()), {}, m.applied()};
+  Accepted accepted{Get(m.ballot()), {}, m.applied(), GetLacks(m.lacks(), in)};
   accepted.ranges.reserve(m.ranges_size());
   for (const wire::Range& row : m.ranges()) {
     if (row.from() == 0 || row.from() > row.to()) in->Fail("an empty range");
@@ -339,9 +344,10 @@ void Put(const BeatReply& m, wire::Message* out, Encoder*) {
   Put(m.ballot, to->mutable_ballot());
   to->set_round(m.round);
   to->set_applied(m.applied);
+  to->set_lacks(static_cast<uint32_t>(m.lacks));
 }
-BeatReply Get(const wire::BeatReply& m, Decoder*) {
-  return {Get(m.ballot()), m.round(), m.applied()};
+BeatReply Get(const wire::BeatReply& m, Decoder* in) {
+  return {Get(m.ballot()), m.round(), m.applied(), GetLacks(m.lacks(), in)};
 }
 
 void Put(const CatchUp& m, wire::Message* out, Encoder*) {
@@ -435,9 +441,10 @@ void Put(const InstallRequest& m, wire::Message* out, Encoder*) {
   to->set_transfer(m.transfer);
   to->set_base(m.base);
   to->set_cursor(m.cursor);
+  to->set_bare(m.bare);
 }
 InstallRequest Get(const wire::InstallRequest& m, Decoder* in) {
-  return {m.transfer(), m.base(), in->GetCursor(m.cursor())};
+  return {m.transfer(), m.base(), in->GetCursor(m.cursor()), m.bare()};
 }
 
 void Put(const InstallChunk& m, wire::Message* out, Encoder* encoder) {

@@ -28,6 +28,7 @@ constexpr uint32_t kAccepted = Bytes(22);
 // Of either.
 constexpr uint32_t kBallot = Bytes(1);
 constexpr uint32_t kCommitOrApplied = Number(2);
+constexpr uint32_t kLacks = Number(3);
 constexpr uint32_t kList = Bytes(15);
 // Of an entry.
 constexpr uint32_t kInstance = Number(1);
@@ -132,8 +133,8 @@ size_t FieldsSize(const Accept& m) {
 }
 
 size_t FieldsSize(const Accepted& m) {
-  const auto& [ballot, ranges, applied] = m;
-  size_t size = HeadSize(ballot, applied);
+  const auto& [ballot, ranges, applied, lacks] = m;
+  size_t size = HeadSize(ballot, applied) + NumberSize(field::kLacks, static_cast<uint8_t>(lacks));
   for (const auto& [from, to] : ranges) size += BytesSize(field::kList, PairSize(from, to));
   return size;
 }
@@ -147,6 +148,7 @@ void PutFields(const Accept& m, Writer* out) {
 void PutFields(const Accepted& m, Writer* out) {
   out->PutPair(field::kBallot, m.ballot.round, m.ballot.node);
   out->Put(field::kCommitOrApplied, m.applied);
+  out->Put(field::kLacks, static_cast<uint8_t>(m.lacks));
   for (const InstanceRange& range : m.ranges) out->PutPair(field::kList, range.from, range.to);
 }
 
@@ -305,6 +307,9 @@ bool GetFields(Reader in, std::span<const Body>* bodies, Accept* accept) {
 bool GetFields(Reader in, std::span<const Body>* bodies, Accepted* accepted) {
   if (!GetBallot(&in, field::kBallot, &accepted->ballot)) return false;
   accepted->applied = in.Get(field::kCommitOrApplied);
+  const uint64_t lacks = in.Get(field::kLacks);
+  if (lacks > static_cast<uint8_t>(Lacks::kBlocks)) return false;
+  accepted->lacks = static_cast<Lacks>(lacks);
   for (Reader row({}); in.Enter(field::kList, &row);) {
     InstanceRange& range = accepted->ranges.emplace_back();
     range = {row.Get(field::kFirst), row.Get(field::kSecond)};

@@ -84,6 +84,73 @@ TEST(Members, ALearnerThatWasNeverHeardOfIsNotPromoted) {
   EXPECT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Voter(4)}));
 }
 
+// It says so with its next message, and is asked until it is not so any more.
+void SetOwes(Cluster* c, int node, bool owes) {
+  (*c)[node].SetOwes(owes);
+  if (owes) {
+    EXPECT_OK(c->Propose(1, "owes").status());
+  }
+  c->Settle();
+  c->Pass(kSecond, true);
+}
+
+TEST(Members, ALearnerThatIsOwedBlocksIsNotPromoted) {
+  Cluster c(Spare(4, 3));
+  ElectAndWait(&c);
+  c[4].SetOwes(true);
+  ASSERT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2), c.Voter(3), c.Learner(4)}));
+  c.Settle();
+  c.Pass(kSecond, true);
+  EXPECT_EQ(c[1].PeerApplied(c.Id(4)), c[1].commit());
+  const std::vector<Member> promoted = {c.Voter(1), c.Voter(2), c.Voter(3), c.Voter(4)};
+  EXPECT_CODE(c.Reconfigure(1, promoted), Code::kFailedPrecondition);
+  SetOwes(&c, 4, false);
+  EXPECT_OK(c.Reconfigure(1, promoted));
+}
+
+TEST(Members, NoVoterGoesBeforeAMajorityOfTheOthersHasAllBlocks) {
+  Cluster c(3);
+  ElectAndWait(&c);
+  SetOwes(&c, 2, true);
+  EXPECT_FALSE(c[1].PeerIsWhole(c.Id(2)));
+  EXPECT_TRUE(c[1].PeerIsWhole(c.Id(3)));
+  // What 2 is owed may be on 1 and 3 alone: without 3 one copy would be left.
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2)}), Code::kFailedPrecondition);
+  SetOwes(&c, 2, false);
+  EXPECT_TRUE(c[1].PeerIsWhole(c.Id(2)));
+  EXPECT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2)}));
+}
+
+TEST(Members, WhoIsOwedBlocksMayGoItself) {
+  Cluster c(3);
+  ElectAndWait(&c);
+  SetOwes(&c, 2, true);
+  EXPECT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(3)}));
+}
+
+TEST(Members, AMasterThatIsOwedBlocksLetsNobodyGoThatMayHaveThem) {
+  Cluster c(3);
+  ElectAndWait(&c);
+  c[1].SetOwes(true);
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(2)}), Code::kFailedPrecondition);
+  c[1].SetOwes(false);
+  EXPECT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2)}));
+}
+
+TEST(Members, AVoterThatIsAwayDoesNotCountAsWhole) {
+  Cluster::Options options = Spare(3, 3);
+  options.replica.window_instances = 4;
+  Cluster c(options);
+  ElectAndWait(&c);
+  c.Cut(3);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_OK(c.Propose(1, "e" + std::to_string(i)).status());
+    c.Settle();
+  }
+  EXPECT_CODE(c.Reconfigure(1, {c.Voter(1), c.Voter(3)}), Code::kFailedPrecondition);
+  EXPECT_OK(c.Reconfigure(1, {c.Voter(1), c.Voter(2)}));
+}
+
 TEST(Members, AnIncarnationThatWasReplacedDoesNotComeBack) {
   Cluster c(3);
   ElectAndWait(&c);

@@ -44,8 +44,10 @@ std::vector<Message> Samples() {
       Accept{ballot, 7, entries},
       Accept{ballot, 7, std::make_shared<const std::vector<AcceptEntry>>()},
       Accepted{ballot, {{8, 9}, {20, 20}}, 3},
+      Accepted{ballot, {{8, 9}}, 3, Lacks::kPayload},
       Beat{ballot, 7, 11},
       BeatReply{ballot, 11, 6},
+      BeatReply{ballot, 11, 6, Lacks::kBlocks},
       CatchUp{4, {{true, 99}, {}}},
       CatchUpReply{
           4,
@@ -59,6 +61,7 @@ std::vector<Message> Samples() {
       ReadIndexReply{6, true, 9},
       TakeOver{ballot},
       InstallRequest{5, 6, std::string("cur\0sor", 7)},
+      InstallRequest{5, 6, std::string("cur\0sor", 7), true},
       InstallChunk{5, "cursor", "next", 9, true, Text("image")},
   };
   std::vector<Message> messages;
@@ -161,7 +164,7 @@ Message AnyWriteMessage(Rng* rng) {
   Instance next = 0;
   const auto advance = [&] { return next += 1 + rng->Below(rng->Percent(90) ? 2 : 1 << 20); };
   if (rng->Percent(50)) {
-    Accepted accepted{ballot, {}, AnyNumber(rng)};
+    Accepted accepted{ballot, {}, AnyNumber(rng), static_cast<Lacks>(rng->Below(3))};
     for (uint64_t i = rng->Below(4); i > 0; --i) {
       const Instance from = advance();
       accepted.ranges.push_back({from, advance()});
@@ -295,6 +298,8 @@ TEST(Wire, ListsOutOfOrderAndImpossibleEntriesAreRefused) {
   refused(Promise{ballot, 0, {{5, ballot, ConfigAt(6), false}}});
   refused(Promise{ballot, 0, {{5, ballot, {static_cast<EntryKind>(3), 0, 1, nullptr}, false}}});
   refused(Accepted{ballot, {{6, 5}}, 0});
+  refused(Accepted{ballot, {{5, 6}}, 0, static_cast<Lacks>(3)});
+  refused(BeatReply{ballot, 0, 0, static_cast<Lacks>(3)});
   refused(Reject{ballot, ballot, static_cast<Refusal>(0), 0});
   refused(Accept{ballot, 0,
                  std::make_shared<const std::vector<AcceptEntry>>(
