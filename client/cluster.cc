@@ -77,6 +77,7 @@ void TakeStatus(const rpc::NodeStatus& status, NodeInfo* info) {
     to.master = replica.master();
     to.ready = replica.ready();
     to.data_blocks = replica.data_blocks();
+    to.owed_bytes = replica.owed_bytes();
     to.lag = replica.lag();
     to.change = replica.change();
   }

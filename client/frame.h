@@ -37,6 +37,7 @@ enum class FrameType : uint8_t {
   kBlock = 10,     // a BlockMessage (daemon/block_message.h)
   kReport = 11,    // rpc::GroupReport, between nodes
   kUnfit = 12,     // rpc::Unfit, between nodes
+  kOwed = 13,      // an OwedMessage (daemon/block_message.h)
 };
 
 inline constexpr size_t kFrameHeadBytes = 32;

@@ -135,8 +135,9 @@ struct ReplicaInfo {
   uint32_t master = 0;  // as this replica knows it; 0: it does not
   bool ready = false;   // a master that serves
   uint64_t data_blocks = 0;
-  uint64_t lag = 0;    // entries that were chosen and are not applied here
-  std::string change;  // of a master: the change of members that is under way
+  uint64_t owed_bytes = 0;  // of blocks that it knows, and peers have yet to send
+  uint64_t lag = 0;         // entries that were chosen and are not applied here
+  std::string change;       // of a master: the change of members that is under way
 };
 
 // A node's search for rotten blocks: the round that runs, or the last one since the node started.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "base/buffer.h"
 #include "blockstore/types.h"
 #include "paxos/types.h"
@@ -19,6 +21,20 @@ struct BlockMessage {
   Version version = 0;
   uint32_t crc = 0;
   BufferSlice data;
+};
+
+// Likewise for blocks that the asker never had: many at once, whenever it suits the one that is
+// asked. The answer has those that are there.
+struct OwedMessage {
+  static constexpr size_t kMostBlocks = 256;
+
+  GroupId group = 0;
+  NodeId from = 0;
+  NodeId to = 0;
+  bool answer = false;
+  uint64_t request = 0;  // an answer has its question's
+  std::vector<BlockName> blocks;
+  Payload payload;  // of an answer: theirs
 };
 
 }  // namespace hydra

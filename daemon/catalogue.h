@@ -35,6 +35,8 @@ inline constexpr uint32_t kTargetRulesLevel = 2;
 // Before logical blocks may have another size than 512: an older node would serve the same disk
 // with that one.
 inline constexpr uint32_t kLogicalBlockLevel = 3;
+// Before installs may leave payload out: an older node would not answer for it.
+inline constexpr uint32_t kOwedBlocksLevel = 4;
 
 // Whole blocks. kNoSpace: more than there is room for.
 Result<Buffer> EncodeCatalogue(const rpc::Catalogue& catalogue);

@@ -97,7 +97,8 @@ std::optional<Watch::Seen> Watch::Parse(const std::string& text) const {
     Replica replica;
     const std::string role = group.value("role", "");
     replica.leads = role == "master" && group.value("ready", false);
-    replica.well = role == "master" || role == "follower" || role == "learner";
+    replica.well = (role == "master" || role == "follower" || role == "learner") &&
+                   group.value("owed_bytes", uint64_t{0}) == 0;
     const std::string ballot = group.value("ballot", "0.0");
     char* point = nullptr;
     replica.ballot.first = std::strtoull(ballot.c_str(), &point, 10);
@@ -220,7 +221,7 @@ void Watch::ReadMetrics() {
     if (!answer.ok()) continue;
     uint64_t bytes = 0;
     bool told = false;
-    for (const char* kind : {"log", "delta", "image"}) {
+    for (const char* kind : {"log", "delta", "image", "owed"}) {
       const std::string name = fmt::format("\nhydra_recovery_{}_bytes ", kind);
       const size_t at = answer->body.find(name);
       if (at == std::string::npos) continue;

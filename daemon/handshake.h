@@ -16,8 +16,8 @@ inline constexpr uint32_t kProtocolVersion = 1;
 // What this build can read and do, beyond what every build can. The cluster uses a feature only
 // when all its nodes can (Catalogue::feature_level), so that they may be upgraded one after the
 // other.
-// 2: rules of targets; 3: logical blocks of 4096.
-inline constexpr uint32_t kFeatureLevel = 3;
+// 2: rules of targets; 3: logical blocks of 4096; 4: owed blocks.
+inline constexpr uint32_t kFeatureLevel = 4;
 inline constexpr size_t kNonceBytes = 16;
 
 // What both sides of a handshake know.

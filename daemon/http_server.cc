@@ -98,7 +98,8 @@ std::string RenderStatus(Node* node) {
                               {"ballot", fmt::format("{}.{}", r.ballot_round(), r.ballot_node())},
                               {"commit", r.commit()},
                               {"applied", r.applied()},
-                              {"data_blocks", r.data_blocks()}});
+                              {"data_blocks", r.data_blocks()},
+                              {"owed_bytes", r.owed_bytes()}});
   }
   for (const rpc::IscsiSession& s : status.sessions()) {
     json["iscsi_sessions"].push_back({{"initiator", s.initiator()},

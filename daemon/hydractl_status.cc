@@ -74,7 +74,7 @@ struct Picture {
   bool up_to_date() const {
     for (const Group& group : groups) {
       for (const Group::Replica& replica : group.replicas) {
-        if (replica.info.applied < group.expected) return false;
+        if (replica.info.applied < group.expected || replica.info.owed_bytes > 0) return false;
       }
     }
     return true;
@@ -179,6 +179,11 @@ std::string RecoveryText(const NodeRecovery& node) {
                                 BytesText(node.of_bytes), node.installing,
                                 node.installing == 1 ? "" : "s", BytesText(node.bytes_per_second)));
   }
+  if (node.owed > 0) {
+    parts.push_back(fmt::format("{} of {} group{} to come, {}/s", BytesText(node.owed_bytes),
+                                node.owed, node.owed == 1 ? "" : "s",
+                                BytesText(node.owed_per_second)));
+  }
   if (node.behind > 0) {
     parts.push_back(fmt::format("{} entries of {} group{} to come, {}/s", node.entries, node.behind,
                                 node.behind == 1 ? "" : "s", node.entries_per_second));
@@ -262,9 +267,11 @@ RecoveryLook ProgressOf(const Picture& picture) {
     }
     const uint64_t bytes = group.id == 0 ? kCatalogueBlock : block_bytes[group.volume];
     for (const Group::Replica& replica : group.replicas) {
+      const uint64_t known = replica.info.data_blocks * bytes;
       look[{replica.node, group.id}] = {.installing = replica.info.role == "installing",
-                                        .have_bytes = replica.info.data_blocks * bytes,
+                                        .have_bytes = known,
                                         .of_bytes = blocks * bytes,
+                                        .owed_bytes = replica.info.owed_bytes,
                                         .applied = replica.info.applied,
                                         .expected = group.expected};
     }
@@ -294,6 +301,9 @@ Json RecoveryJson(const Picture& picture) {
               {"bytes", node.have_bytes},
               {"of_bytes", node.of_bytes},
               {"bytes_per_second", node.bytes_per_second},
+              {"groups_owed", node.owed},
+              {"owed_bytes", node.owed_bytes},
+              {"owed_bytes_per_second", node.owed_per_second},
               {"groups_behind", node.behind},
               {"entries", node.entries},
               {"entries_per_second", node.entries_per_second},
@@ -394,7 +404,8 @@ Json GroupJson(const Group& group) {
                                 {"commit", replica.info.commit},
                                 {"applied", replica.info.applied},
                                 {"lag", replica.lag},
-                                {"data_blocks", replica.info.data_blocks}});
+                                {"data_blocks", replica.info.data_blocks},
+                                {"owed_bytes", replica.info.owed_bytes}});
   }
   return json;
 }

@@ -66,17 +66,38 @@ class Planner {
     return {Kind::kChange, std::move(members), {}, what};
   }
 
-  // To one that will stay.
+  // Whoever votes may alone have what others are still to get.
+  bool MayGo(const MemberId& id) {
+    size_t others = 0;
+    size_t near = 0;
+    for (const Member& member : view_.config.members()) {
+      if (member.role != Role::kVoter || member.id == id) continue;
+      ++others;
+      near += view_.behind.contains(member.id) ? 0 : 1;
+    }
+    const Member* member = view_.config.FindNode(id.node);
+    if (member == nullptr || member->role != Role::kVoter || 2 * near > others) return true;
+    HYDRA_PROBE("members: a voter waits for others before it goes");
+    waits_for_ = fmt::format("node {} goes when the others have all blocks: {} of {} do", id.node,
+                             near, others);
+    return false;
+  }
+
+  // To one that will stay, and has all blocks if one has.
   MemberStep HandOver() const {
+    const Member* best = nullptr;
     for (const Member& member : view_.config.members()) {
       const Member* wanted = Wanted(member.id.node);
       if (member.id.node == view_.self.node || member.role != Role::kVoter) continue;
       if (wanted == nullptr || wanted->id != member.id || wanted->role != Role::kVoter) continue;
       if (!Alive(member.id.node)) continue;
-      HYDRA_PROBE("members: a master that is to leave hands over");
-      return {Kind::kHandOver, {}, member.id, "the master leaves"};
+      if (best == nullptr || view_.behind.contains(member.id) < view_.behind.contains(best->id)) {
+        best = &member;
+      }
     }
-    return Wait("the master is to leave, and nobody who stays can take over");
+    if (best == nullptr) return Wait("the master is to leave, and nobody who stays can take over");
+    HYDRA_PROBE("members: a master that is to leave hands over");
+    return {Kind::kHandOver, {}, best->id, "the master leaves"};
   }
 
   std::optional<MemberStep> KnowsLess() {
@@ -94,6 +115,7 @@ class Planner {
       const Member* wanted = Wanted(member.id.node);
       if (wanted == nullptr || wanted->id == member.id) continue;
       if (member.id.node == view_.self.node) return HandOver();
+      if (!MayGo(member.id)) continue;
       std::vector<Member> members = view_.config.members();
       for (Member& m : members) {
         if (m.id == member.id) m = {wanted->id, Role::kLearner};
@@ -113,6 +135,7 @@ class Planner {
     for (const Member& member : view_.config.members()) {
       if (Wanted(member.id.node) != nullptr || member.id.node == view_.self.node) continue;
       if (member.role == Role::kVoter && !view_.gone.contains(member.id.node)) continue;
+      if (!MayGo(member.id)) continue;
       return Change(Without(member.id), fmt::format("node {} leaves", member.id.node));
     }
     return std::nullopt;
@@ -175,6 +198,7 @@ class Planner {
       }
     }
     if (next != nullptr) {
+      if (!MayGo(next->id)) return std::nullopt;
       std::vector<Member> members = Without(next->id);
       if (Wanted(next->id.node) != nullptr) members.push_back({next->id, Role::kLearner});
       return Change(std::move(members), fmt::format("node {} stops voting", next->id.node));
@@ -193,11 +217,7 @@ class Planner {
 std::set<MemberId> NearLearners(const paxos::Replica& master) {
   std::set<MemberId> near;
   for (const Member& member : master.config().members()) {
-    const Instance applied = master.PeerApplied(member.id);
-    if (member.role == Role::kLearner && applied != 0 &&
-        applied + master.options().window_instances >= master.commit()) {
-      near.insert(member.id);
-    }
+    if (member.role == Role::kLearner && master.PeerIsWhole(member.id)) near.insert(member.id);
   }
   return near;
 }
@@ -214,6 +234,10 @@ MembersView ViewOf(const paxos::Replica& master, std::set<NodeId> alive, std::se
   view.alive = std::move(alive);
   view.gone = std::move(gone);
   view.near = NearLearners(master);
+  for (const Member& member : view.config.members()) {
+    const bool behind = member.role == Role::kVoter && !master.PeerIsWhole(member.id);
+    if (behind) view.behind.insert(member.id);
+  }
   return view;
 }
 

@@ -22,12 +22,13 @@ class Replica;
 
 // A group as its master sees it.
 struct MembersView {
-  paxos::MemberId self;            // the master
-  paxos::Config config;            // newest chosen
-  bool changing = false;           // a change is on its way, or not settled
-  std::set<NodeId> alive;          // nodes that answer, this one included
-  std::set<NodeId> gone;           // ... that have not for so long that they hardly will
-  std::set<paxos::MemberId> near;  // learners that have what the master has, or nearly
+  paxos::MemberId self;              // the master
+  paxos::Config config;              // newest chosen
+  bool changing = false;             // a change is on its way, or not settled
+  std::set<NodeId> alive;            // nodes that answer, this one included
+  std::set<NodeId> gone;             // ... that have not for so long that they hardly will
+  std::set<paxos::MemberId> near;    // learners that have what the master has, or nearly
+  std::set<paxos::MemberId> behind;  // voters that have not, or lack blocks
 };
 
 struct MemberStep {
@@ -53,8 +54,9 @@ struct MemberStep {
 //   4. Who is wanted and answers is added as a learner, and votes when it is near.
 //   5. Who is wanted no more, or only as a learner, stops voting when all who should vote do; first
 //      those who do not answer.
-// No step leaves fewer voters that answer than a majority. A master that is to leave hands over
-// first.
+// No step leaves fewer voters that answer than a majority, and none takes a voter away while a
+// majority of the others is behind; what does not have to wait for that is done meanwhile. A master
+// that is to leave hands over first.
 MemberStep NextMemberStep(const std::vector<paxos::Member>& wanted, const MembersView& view);
 
 // Learners that could vote at once, as Replica::ProposeConfig judges it.

@@ -371,11 +371,8 @@ void Node::Impl::StopStep() {
     if (replica.mode() == paxos::Mode::kFollower) continue;
     ++mine;
     if (!replica.serving()) continue;
-    for (const paxos::Member& member : replica.config().members()) {
-      if (member.id.node != options_.node && member.role == paxos::Role::kVoter &&
-          HandOver(group, member.id.node)) {
-        break;
-      }
+    for (const NodeId node : Successors(group)) {
+      if (HandOver(group, node)) break;
     }
   }
   const bool alone = std::none_of(options_.peers.begin(), options_.peers.end(),

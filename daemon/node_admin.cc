@@ -84,6 +84,7 @@ void Node::Impl::OnCatalogue(const rpc::Catalogue& catalogue) {
                     "upgrade it",
                     catalogue.feature_level(), options_.feature_level)));
   }
+  core_->MayAskBare(catalogue.feature_level() >= kOwedBlocksLevel);
   std::map<NodeId, std::string> addresses = options_.peers;
   for (const rpc::CatalogueNode& node : catalogue.nodes()) {
     addresses[node.id()] = node.rpc();
@@ -266,6 +267,7 @@ void Node::Impl::TendMasterships() {
     Shard* shard = core_->shard(group);
     const bool move = shard != nullptr && shard->ready() && preferred != options_.node &&
                       core_->leases().Alive(preferred, now) && !IsAvoided(preferred) &&
+                      IsWhole(*shard, preferred) &&
                       core_->leases().SpaceOf(preferred, kExtentPages * kPageSize, now) !=
                           paxos::LeaseTable::Space::kFull;
     if (!move) {
@@ -277,6 +279,23 @@ void Node::Impl::TendMasterships() {
     not_preferred_since_.erase(group);
     HandOver(group, preferred);
   }
+}
+
+bool Node::Impl::IsWhole(const Shard& shard, NodeId node) const {
+  const paxos::Member* member = shard.replica().config().FindNode(node);
+  return member != nullptr && shard.replica().PeerIsWhole(member->id);
+}
+
+// Voters that may take over, those first that have all blocks: another has to fetch what it reads.
+std::vector<NodeId> Node::Impl::Successors(GroupId group) const {
+  const Shard& shard = *std::as_const(*core_).shard(group);
+  std::vector<NodeId> successors;
+  for (const paxos::Member& member : shard.replica().config().members()) {
+    const bool votes = member.role == paxos::Role::kVoter;
+    if (votes && member.id.node != options_.node) successors.push_back(member.id.node);
+  }
+  std::ranges::stable_partition(successors, [&](NodeId node) { return IsWhole(shard, node); });
+  return successors;
 }
 
 bool Node::Impl::HandOver(GroupId group, NodeId to) {
@@ -375,6 +394,7 @@ void Node::Impl::FillStatus(bool groups, rpc::NodeStatus* status) {
     out->set_ready(shard->ready());
     const auto info = engine_->Info(shard->store_group());
     if (info.ok()) out->set_data_blocks(info->data_blocks);
+    if (shard->Owes()) out->set_owed_bytes(std::max<uint64_t>(1, shard->OwedBytes()));
     out->set_lag(replica.commit() - replica.applied());
     const auto change = changes_.find(group);
     if (change != changes_.end()) out->set_change(change->second);
@@ -421,6 +441,9 @@ void Node::Impl::UpdateMetrics() {
         recovery.sent(Sent::kDelta));
   gauge("hydra_recovery_image_bytes", "sent to replicas that were behind, as all blocks",
         recovery.sent(Sent::kImage));
+  gauge("hydra_recovery_owed_bytes", "sent to replicas that had taken in what their blocks are",
+        recovery.sent(Sent::kOwed));
+  gauge("hydra_store_owed_bytes", "of blocks that peers have yet to send", core_->OwedBytes());
   gauge("hydra_recovery_rate", "bytes per second that replicas which are behind may be sent now",
         recovery.rate_now());
   UpdateScrubMetrics();

@@ -66,8 +66,10 @@ std::unique_ptr<Shard> NodeCore::MakeShard(GroupId group, GroupId store_group) {
   options.may_use_reserve = options_.reserve_group == group;
   const auto dropped = dropped_.find(group);
   if (dropped != dropped_.end()) options.replica.used_round = dropped->second.round;
-  return std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &recovery_budget_,
-                                 &active_);
+  auto shard = std::make_unique<Shard>(options, engine_, leases_.get(), &tokens_, &recovery_budget_,
+                                       &active_);
+  shard->MayAskBare(may_ask_bare_);
+  return shard;
 }
 
 Status NodeCore::Start(Nanos now) {
@@ -186,7 +188,19 @@ void NodeCore::UpdateRoom() {
     spoken_for += behind;
     known = known && behind == 0;
   }
+  spoken_for += OwedBytes();
   leases_->SetRoom(room.bytes > spoken_for ? room.bytes - spoken_for : 0, known);
+}
+
+void NodeCore::MayAskBare(bool may) {
+  may_ask_bare_ = may;
+  for (const auto& [group, shard] : shards_) shard->MayAskBare(may);
+}
+
+uint64_t NodeCore::OwedBytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [group, shard] : shards_) bytes += shard->OwedBytes();
+  return bytes;
 }
 
 void NodeCore::Tick(Nanos now) {
@@ -238,6 +252,11 @@ void NodeCore::Receive(PeerMessage message, Nanos now) {
     if (target != nullptr) target->OnBlockMessage(std::move(*block), now);
     return;
   }
+  if (auto* owed = std::get_if<OwedMessage>(&message)) {
+    Shard* target = shard(owed->group);
+    if (target != nullptr) target->OnOwedMessage(std::move(*owed), now);
+    return;
+  }
   auto& inner = std::get<paxos::Message>(message);
   // A store that went back in time has forgotten promises.
   const std::vector<NodeId>& refused = leases_->rolled_back();
@@ -284,6 +303,7 @@ void NodeCore::Pump(Nanos now, NodeOutput* out) {
     for (paxos::Message& message : shard_out_.messages) out->messages.push_back(std::move(message));
     for (paxos::Heartbeat& beat : heartbeats_) out->messages.push_back(std::move(beat));
     for (BlockMessage& message : shard_out_.blocks) out->messages.push_back(std::move(message));
+    for (OwedMessage& message : shard_out_.owed) out->messages.push_back(std::move(message));
   }
   heartbeats_.clear();
   for (ShardReply& reply : replies_) shard_out_.replies.push_back(std::move(reply));

@@ -18,14 +18,16 @@
 
 namespace hydra {
 
-using PeerMessage = std::variant<paxos::Message, paxos::Heartbeat, BlockMessage>;
+using PeerMessage = std::variant<paxos::Message, paxos::Heartbeat, BlockMessage, OwedMessage>;
 
 inline NodeId ReceiverOf(const paxos::Message& message) { return message.to.node; }
 inline NodeId ReceiverOf(const paxos::Heartbeat& message) { return message.to; }
 inline NodeId ReceiverOf(const BlockMessage& message) { return message.to; }
+inline NodeId ReceiverOf(const OwedMessage& message) { return message.to; }
 inline NodeId SenderOf(const paxos::Message& message) { return message.from.node; }
 inline NodeId SenderOf(const paxos::Heartbeat& message) { return message.from; }
 inline NodeId SenderOf(const BlockMessage& message) { return message.from; }
+inline NodeId SenderOf(const OwedMessage& message) { return message.from; }
 inline NodeId ReceiverOf(const PeerMessage& message) {
   return std::visit([](const auto& m) { return ReceiverOf(m); }, message);
 }
@@ -78,6 +80,11 @@ class NodeCore {
   void Know(NodeId node) { known_.insert(node); }
   void Forget(NodeId node) { known_.erase(node); }
 
+  // Whether all nodes of the cluster know owed blocks (kOwedBlocksLevel).
+  void MayAskBare(bool may);
+  // What peers owe the replicas here, in bytes.
+  uint64_t OwedBytes() const;
+
   void Tick(Nanos now);
   void Receive(PeerMessage message, Nanos now);
   void ConnectionLost(NodeId peer) { leases_->ConnectionLost(peer); }
@@ -128,6 +135,7 @@ class NodeCore {
   ShardOutput shard_out_;
   Scrubber scrubber_;
   std::vector<ShardRead> scrub_reads_;
+  bool may_ask_bare_ = false;
   bool clients_ = false;  // asked for something since the last tick
 };
 

@@ -69,9 +69,8 @@ void Node::Impl::GiveAway(GroupId group) {
   const Nanos now = clock_.Now();
   Shard* shard = core_->shard(group);
   if (!shard->replica().serving() || now < gave_away_[group] + kGiveAwayAgain) return;
-  for (const paxos::Member& member : shard->replica().config().members()) {
-    if (member.id.node == options_.node || member.role != paxos::Role::kVoter) continue;
-    if (IsAvoided(member.id.node) || !HandOver(group, member.id.node)) continue;
+  for (const NodeId node : Successors(group)) {
+    if (IsAvoided(node) || !HandOver(group, node)) continue;
     gave_away_[group] = now;
     return;
   }

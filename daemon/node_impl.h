@@ -112,6 +112,8 @@ class Node::Impl {
   void MoveMaster(const Server::ClientPtr& client, const Frame& frame,
                   const rpc::MoveMaster& request);
   bool HandOver(GroupId group, NodeId to);
+  bool IsWhole(const Shard& shard, NodeId node) const;
+  std::vector<NodeId> Successors(GroupId group) const;
   void Purge(const Server::ClientPtr& client, const Frame& frame, const rpc::Purge& request);
   Status BeginPurge(const rpc::Purge& request);
 

@@ -14,6 +14,7 @@ namespace hydra {
 namespace {
 
 constexpr size_t kMaxBodies = 4096;
+constexpr uint8_t kBareRow = 16;  // of a row's flags
 
 // In the bytes.
 enum class BodyKind : uint8_t { kEntry = 1, kPiece = 2 };
@@ -99,8 +100,9 @@ void EncodePiece(const ImagePiece& piece, PeerFrame* frame) {
   PutString(&out, piece.state);
   PutVarint64(&out, chunk.rows.size());
   for (const ImageRow& row : chunk.rows) {
-    PutU8(&out, static_cast<uint8_t>(static_cast<uint8_t>(row.kind) << 2 | (row.same ? 2 : 0) |
-                                     (row.whole_extent ? 1 : 0)));
+    PutU8(&out,
+          static_cast<uint8_t>((row.bare ? kBareRow : 0) | static_cast<uint8_t>(row.kind) << 2 |
+                               (row.same ? 2 : 0) | (row.whole_extent ? 1 : 0)));
     PutVarint64(&out, row.number);
     PutVarint64(&out, row.version);
     PutFixed32(&out, row.crc);
@@ -136,10 +138,12 @@ Result<paxos::Body> DecodePiece(std::string_view bytes, PayloadSource* payload) 
     in.U8(&flags);
     in.Varint64(&row.number);
     in.Varint64(&row.version);
-    good = in.Fixed32(&row.crc) && flags >> 2 >= 1 && flags >> 2 <= 3;
+    row.bare = (flags & kBareRow) != 0;
+    const int kind = (flags & ~kBareRow) >> 2;
+    good = in.Fixed32(&row.crc) && kind >= 1 && kind <= 3;
     row.whole_extent = (flags & 1) != 0;
     row.same = (flags & 2) != 0;
-    row.kind = static_cast<BlockKind>(flags >> 2);
+    row.kind = static_cast<BlockKind>(kind);
     chunk.rows.push_back(row);
   }
   good = good && in.Varint64(&pages) && in.remaining() == 0;
@@ -190,6 +194,54 @@ Result<PeerMessage> DecodeBlock(const Frame& frame) {
   return PeerMessage(std::move(message));
 }
 
+// --- Owed blocks. -------------------------------------------------------------------------------
+
+void EncodeOwed(const OwedMessage& message, PeerFrame* frame) {
+  std::string& out = frame->header;
+  PutU8(&out, message.answer ? 1 : 0);
+  for (const uint64_t v : {uint64_t{message.group}, uint64_t{message.from}, uint64_t{message.to},
+                           message.request, uint64_t{message.blocks.size()}}) {
+    PutVarint64(&out, v);
+  }
+  for (const BlockName& block : message.blocks) {
+    PutVarint64(&out, block.lba);
+    PutVarint64(&out, block.version);
+    PutFixed32(&out, block.crc);
+  }
+  for (const BufferSlice& slice : message.payload) {
+    frame->payload.push_back(slice);
+    frame->payload_bytes += static_cast<uint32_t>(slice.length);
+  }
+}
+
+Result<PeerMessage> DecodeOwed(const Frame& frame) {
+  Decoder in(AsBytes(frame.header));
+  OwedMessage message;
+  uint8_t flags = 0;
+  uint64_t count = 0;
+  in.U8(&flags);
+  in.Varint32(&message.group);
+  in.Varint32(&message.from);
+  in.Varint32(&message.to);
+  in.Varint64(&message.request);
+  message.answer = flags == 1;
+  bool good = in.Varint64(&count) && count <= OwedMessage::kMostBlocks && flags <= 1 &&
+              message.from != 0 && message.to != 0;
+  for (uint64_t i = 0; good && i < count; ++i) {
+    BlockName& block = message.blocks.emplace_back();
+    in.Varint64(&block.lba);
+    in.Varint64(&block.version);
+    good = in.Fixed32(&block.crc);
+  }
+  const size_t pages = frame.payload_bytes / kPageSize;
+  PayloadSource payload(frame);
+  good = good && in.remaining() == 0 && pages <= kMaxPayloadPages &&
+         (message.answer && count > 0 ? pages > 0 && pages % count == 0 : pages == 0) &&
+         payload.Take(pages, &message.payload) && payload.empty();
+  if (!good) return Status::Corruption("a peer's message about owed blocks makes no sense");
+  return PeerMessage(std::move(message));
+}
+
 }  // namespace
 
 PeerFrame EncodePeerMessage(const PeerMessage& message) {
@@ -197,6 +249,11 @@ PeerFrame EncodePeerMessage(const PeerMessage& message) {
   if (const auto* block = std::get_if<BlockMessage>(&message)) {
     frame.type = FrameType::kBlock;
     EncodeBlock(*block, &frame);
+    return frame;
+  }
+  if (const auto* owed = std::get_if<OwedMessage>(&message)) {
+    frame.type = FrameType::kOwed;
+    EncodeOwed(*owed, &frame);
     return frame;
   }
   if (const auto* heartbeat = std::get_if<paxos::Heartbeat>(&message)) {
@@ -230,6 +287,7 @@ Result<PeerMessage> DecodePeerMessage(const Frame& frame) {
     return PeerMessage(std::move(heartbeat));
   }
   if (frame.type == FrameType::kBlock) return DecodeBlock(frame);
+  if (frame.type == FrameType::kOwed) return DecodeOwed(frame);
   Decoder in(AsBytes(frame.header));
   std::string_view bytes;
   uint64_t count = 0;

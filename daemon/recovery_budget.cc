@@ -24,17 +24,21 @@ void RecoveryBudget::Tick(Nanos now, bool clients, uint64_t written) {
   }
   if (now >= last_sent_ + kOverAfter) sending_since_ = 0;
   rate_now_ = rate_;
+  uint64_t owed_rate = rate_;
   if (clients_seen_ != 0 && now < clients_seen_ + kClientsGone) {
     std::erase_if(sent_at_, [&](const auto& peer) { return now >= peer.second + kSecond; });
     const double peers = std::max<double>(1, static_cast<double>(sent_at_.size()));
     const double beside = std::max<double>(kBesideClients, peers * writes_per_second_);
     rate_now_ = std::min(rate_, static_cast<uint64_t>(TimesClients(now) * beside));
+    const double owed = std::max<double>(kBesideClients, TimesClients(now) * kOwedShare * beside);
+    owed_rate = std::min(rate_, static_cast<uint64_t>(owed));
   }
   const double seconds = static_cast<double>(now - ticked_) / kSecond;
   ticked_ = now;
   // What may not wait is sent all the same, and nobody else pays for more than a moment of it.
   credit_ = std::max(credit_, -static_cast<double>(kBurst));
   credit_ = std::min<double>(kBurst, credit_ + static_cast<double>(rate_now_) * seconds);
+  owed_credit_ = std::min<double>(kBurst, owed_credit_ + static_cast<double>(owed_rate) * seconds);
 }
 
 double RecoveryBudget::TimesClients(Nanos now) const {

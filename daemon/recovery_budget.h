@@ -20,11 +20,13 @@ namespace hydra {
 // the same; one that does not within two minutes is sent more and more, up to twice as much.
 class RecoveryBudget {
  public:
-  enum class Kind : uint8_t { kLog, kDelta, kImage };
+  enum class Kind : uint8_t { kLog, kDelta, kImage, kOwed };
 
   static constexpr uint64_t kBytesPerPeer = 4u << 20;
   static constexpr uint64_t kBesideClients = 8u << 20;  // per second, at least
   static constexpr double kTimesClients = 1;
+  static constexpr double kOwedShare = 0.5;           // of that, for owed blocks
+  static constexpr unsigned kMostAsking = 32;         // groups, for owed blocks, at a time
   static constexpr double kMoreEachMinute = 0.25;     // of what they write ...
   static constexpr Nanos kGentleFor = 120 * kSecond;  // ... after so long
   static constexpr double kMostTimesClients = 2;
@@ -60,6 +62,27 @@ class RecoveryBudget {
     sent_[static_cast<size_t>(kind)] += sent;
   }
 
+  // The same for owed blocks, which nobody waits for: whoever is owed some takes part in what is
+  // new meanwhile, so that less would do as well, and only take longer.
+  bool MaySendOwed() const { return rate_ == 0 || (owed_credit_ > 0 && credit_ > 0); }
+  void SpendOwed(NodeId peer, uint64_t bytes) {
+    owed_credit_ -= static_cast<double>(bytes);
+    Spend(peer, bytes);
+  }
+  void SettleOwed(uint64_t spent, uint64_t sent) {
+    owed_credit_ += static_cast<double>(spent) - static_cast<double>(sent);
+    Settle(spent, sent, Kind::kOwed);
+  }
+
+  // Groups that are being sent owed blocks, or hold what they were sent and wait to write it: all
+  // of them together take from the memory in which peers are heard.
+  bool BeginAsking() {
+    if (asking_ == kMostAsking) return false;
+    ++asking_;
+    return true;
+  }
+  void EndAsking() { --asking_; }
+
   uint64_t rate_now() const { return rate_now_; }
   uint64_t sent(Kind kind) const { return sent_[static_cast<size_t>(kind)]; }
 
@@ -78,7 +101,9 @@ class RecoveryBudget {
   std::map<NodeId, Nanos> sent_at_;  // to whom, when last
   Nanos sending_since_ = 0;          // 0: nobody is behind
   Nanos last_sent_ = 0;
-  uint64_t sent_[3] = {};
+  uint64_t sent_[4] = {};
+  double owed_credit_ = kBurst;
+  unsigned asking_ = 0;
 };
 
 // About how much payload the entries of a log above an instance have, without reading them.
@@ -87,6 +112,9 @@ class PayloadHistory {
   void Add(Instance instance, uint64_t bytes);
   // As far back as it is known: what was applied before this process is not.
   uint64_t Since(Instance instance) const;
+  bool Knows(Instance instance) const {
+    return !marks_.empty() && marks_.front().first <= instance + 1;
+  }
 
  private:
   static constexpr Instance kEvery = 64;

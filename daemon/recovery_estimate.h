@@ -4,9 +4,9 @@
 // a moment apart. Pure.
 //
 // A replica that takes in a peer's blocks has so many of them as its map says, of those that its
-// master has; one that takes in a peer's log is so many entries behind. Blocks that changed while a
-// replica was away replace others, so that nobody knows how many are left: then there is no
-// estimate.
+// master has; one that takes in a peer's log is so many entries behind; one that is owed blocks
+// says how many. Blocks that changed while a replica was away replace others, so that nobody knows
+// how many are left: then there is no estimate.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,7 @@ struct ReplicaProgress {
   bool installing = false;  // takes in blocks
   uint64_t have_bytes = 0;  // of blocks that hold data
   uint64_t of_bytes = 0;    // ... at its master
+  uint64_t owed_bytes = 0;  // of blocks that it takes part with, and peers have yet to send
   uint64_t applied = 0;     // entries
   uint64_t expected = 0;    // ... that make it up to date
 };
@@ -34,6 +35,9 @@ struct NodeRecovery {
   uint64_t have_bytes = 0;
   uint64_t of_bytes = 0;
   uint64_t bytes_per_second = 0;
+  size_t owed = 0;  // replicas that wait for blocks they know
+  uint64_t owed_bytes = 0;
+  uint64_t owed_per_second = 0;
   size_t behind = 0;  // replicas that take in a log
   uint64_t entries = 0;
   uint64_t entries_per_second = 0;

@@ -212,7 +212,7 @@ void Server::BecomePeer(const std::shared_ptr<Caller>& caller) {
   connection->Start(
       {[this, caller, node, weak = std::weak_ptr<Connection>(connection)](const Frame& frame) {
          if (frame.type != FrameType::kPeer && frame.type != FrameType::kHeartbeat &&
-             frame.type != FrameType::kBlock) {
+             frame.type != FrameType::kBlock && frame.type != FrameType::kOwed) {
            return OnReport(node, frame);
          }
          Result<PeerMessage> message = DecodePeerMessage(frame);

@@ -15,6 +15,7 @@
 #include "base/probe.h"
 #include "base/sabotage.h"
 #include "daemon/shard_install.h"
+#include "daemon/shard_owed.h"
 #include "daemon/shard_recovery.h"
 #include "daemon/shard_repair.h"
 
@@ -59,7 +60,8 @@ Shard::Shard(const Options& options, Engine* engine, paxos::LeaseTable* leases, 
       builder_(1),
       next_ticket_((options.life << kLifeShift) + 1),
       recovery_(std::make_unique<RecoveryWork>()),
-      repair_(std::make_unique<RepairWork>()) {
+      repair_(std::make_unique<RepairWork>()),
+      owed_(std::make_unique<OwedWork>()) {
   HYDRA_CHECK(options.gather_entries > 0);  // or a small write would wait for ever
   if (options.may_use_reserve) engine_->LetUseReserve(store_group_);
   Touch();
@@ -73,6 +75,8 @@ Shard::~Shard() {
   for (const auto& [peer, chunk] : recovery_->chunks) {
     budget_->Settle(chunk.spent, 0, RecoveryBudget::Kind::kImage);
   }
+  for (const auto& [ticket, read] : owed_->reading) budget_->SettleOwed(read.spent, 0);
+  if (owed_->slot) budget_->EndAsking();
   tokens_->RemoveWaiting(taken_in_);
   for (const paxos::Append& append : append_queue_) tokens_->RemoveWaiting(PayloadOf(append.body));
 }
@@ -91,7 +95,7 @@ void Shard::Touch() {
 // more as the budget allows.
 bool Shard::HasWork() const {
   return identity_waits_ || !append_queue_.empty() || !apply_queue_.empty() || held_ != nullptr ||
-         !recovery_->catch_ups.empty() || !recovery_->installs.empty();
+         !recovery_->catch_ups.empty() || !recovery_->installs.empty() || HasOwedWork();
 }
 
 // --- Start --------------------------------------------------------------------------------------
@@ -213,6 +217,8 @@ Status Shard::BuildReplica(Nanos now) {
   options.seed = options_.seed;
   install_ = std::make_unique<InstallWork>();
   replica_ = std::make_unique<paxos::Replica>(options, recovered, leases_, now);
+  replica_->MayAskBare(may_ask_bare_);
+  replica_->SetOwes(Owes());
   return Status::Ok();
 }
 
@@ -327,6 +333,7 @@ void Shard::Completed(uint64_t local_token, Nanos now) {
   Touch();
   now_ = std::max(now_, now);
   if (local_token >= kLocalRepair) return RepairDone(local_token, now);
+  if (local_token == kLocalOwed) return OwedDone(now);
   if (local_token >= kLocalInstall) {
     InstallStepDone(now);
     return;
@@ -457,6 +464,12 @@ void Shard::OnConfigApplied() {
   next_incarnation_ = member->id.incarnation;
 }
 
+void Shard::MayAskBare(bool may) {
+  // The catalogue is what a node begins with, and small.
+  may_ask_bare_ = may && !options_.may_use_reserve;
+  if (replica_ != nullptr) replica_->MayAskBare(may_ask_bare_);
+}
+
 void Shard::BeNamed(uint32_t incarnation) {
   if (incarnation <= named_) return;
   named_ = incarnation;
@@ -530,7 +543,8 @@ void Shard::Tick(Nanos now) {
   const bool waits = ready_at_ != 0 && !ready_;
   // (What a replica has yet to say of its own is only that which came of inputs.)
   if (replica_->has_output() || waits || !reads_.empty() || !repair_->blocks.empty() ||
-      install_->queued != InstallWork::Step::kIdle || now >= looked_ + kIdleLook) {
+      install_->queued != InstallWork::Step::kIdle || engine_->OwedCount(store_group_) > 0 ||
+      now >= looked_ + kIdleLook) {
     looked_ = now;
     Touch();
   }
@@ -644,12 +658,16 @@ void Shard::Pump(Nanos now, ShardOutput* out) {
   }
   ServeCatchUps();
   ServeInstalls();
+  FetchOwed(now);
+  ServeOwed();
   if (!failed_.ok()) {  // a failed node says nothing
     out_.messages.clear();
     out_.blocks.clear();
+    out_.owed.clear();
   }
   MoveAll(&out_.messages, &out->messages);
   MoveAll(&out_.blocks, &out->blocks);
+  MoveAll(&out_.owed, &out->owed);
   MoveAll(&out_.replies, &out->replies);
   MoveAll(&out_.reads, &out->reads);
   if (HasWork()) Touch();

@@ -92,12 +92,14 @@ struct ShardRead {
 struct ShardOutput {
   std::vector<paxos::Message> messages;
   std::vector<BlockMessage> blocks;
+  std::vector<OwedMessage> owed;
   std::vector<ShardReply> replies;
   std::vector<ShardRead> reads;
 
   void Clear() {
     messages.clear();
     blocks.clear();
+    owed.clear();
     replies.clear();
     reads.clear();
   }
@@ -185,6 +187,8 @@ struct ReplicaIdentity {
   // Made the only voter by force, in the place of the configuration of this instance: the majority
   // is lost. A later configuration of the log ends it.
   std::optional<Instance> sole_at = {};
+  // Peers may owe it blocks. Without it, a start need not count the blocks to know that none do.
+  bool owes = false;
 
   std::string Encode() const;
   static Result<ReplicaIdentity> Decode(std::span<const uint8_t> bytes);
@@ -213,6 +217,11 @@ class Shard {
     size_t install_chunk_bytes = 256u << 10;
     // A replica that the log still reaches gets a delta if that is shorter by so much.
     uint64_t delta_gain_bytes = 8u << 20;
+    // ... or, where a delta may be bare, if the log is longer than this; less is sent at once, at
+    // any rate: then it takes part in what is new.
+    uint64_t near_bytes = 16u << 20;
+    // Before each question for owed blocks. Simulations let other things happen meanwhile.
+    Nanos owed_pause = 0;
     // With so many entries under way, what arrives is gathered for the next one, up to so much.
     size_t gather_entries = 1;
     uint64_t gather_bytes = 64u << 10;
@@ -233,6 +242,7 @@ class Shard {
   void Tick(Nanos now);
   void Step(paxos::Message message, Nanos now);
   void OnBlockMessage(BlockMessage message, Nanos now);
+  void OnOwedMessage(OwedMessage message, Nanos now);
   // Something of this group was found rotten (Engine::TakeDamage, scrub).
   void OnDamage(const Damage& damage, Nanos now);
   void OnNotice(NodeId from, const paxos::Notice& notice, Nanos now);
@@ -250,6 +260,8 @@ class Shard {
   // replaced, its former disk finds the name of its successor in the group's log. Not kept: to be
   // said again after a start.
   void BeNamed(uint32_t incarnation);
+  // Whether all peers can answer for owed blocks, so that installs may leave payload out.
+  void MayAskBare(bool may);
   // For when the majority is lost for good: this replica alone decides from now on, from what it
   // has. Whatever it has accepted counts as chosen; what only the others had is lost.
   Status ForceSole(Nanos now);
@@ -271,6 +283,9 @@ class Shard {
   // What this replica has to fetch of what lies before `end`, by the size of the entries that it
   // has seen.
   uint64_t MissingBytes(Instance end = kMaxInstance) const;
+  // What peers still owe this replica, as far as it is known; whether it may be anything.
+  uint64_t OwedBytes() const;
+  bool Owes() const { return identity_.owes && engine_->MayOwe(store_group_); }
   const RepairStats& repairs() const;
   // Payload that was applied while this replica led, since the last call, in bytes.
   uint64_t TakeWritten() { return std::exchange(written_, 0); }
@@ -281,6 +296,7 @@ class Shard {
   // Tokens that are not the core's, which count from 1.
   static constexpr uint64_t kLocalIdentity = 0;
   static constexpr uint64_t kLocalInstall = 1ull << 62;
+  static constexpr uint64_t kLocalOwed = kLocalInstall + 1;
   static constexpr uint64_t kLocalRepair = 1ull << 63;  // and the repair's number
   // Tickets of reads begin with the life of the replica that planned them.
   static constexpr unsigned kLifeShift = 40;
@@ -366,6 +382,21 @@ class Shard {
   Status CheckBody(uint64_t digest, const paxos::Body& body, Instance instance) const;
   void WarnOfDropped(NodeId from, Instance instance, const Status& why);
   void Send(const paxos::MemberId& to, paxos::MessageBody body);
+
+  // shard_owed.cc (its work is in shard_owed.h)
+  struct OwedWork;
+  bool HasOwedWork() const;
+  void FetchOwed(Nanos now);
+  bool MarkOwes(const ImageChunk& chunk);
+  void UnmarkOwes();
+  void AskAllForOwed(Nanos now);
+  std::vector<NodeId> PeersToAsk(Nanos now) const;
+  void TakeOwed(Nanos now);
+  void OwedDone(Nanos now);
+  void ServeOwed();
+  void ReadOwed(const OwedMessage& asked);
+  void ExcuseOwed(const DamagedRead& damaged, Result<ReadResult>* result) const;
+  bool OwedRead(uint64_t ticket, std::unique_ptr<ReadJob>* job);
 
   // shard_client.cc
   void OnMastership(Nanos now);
@@ -505,6 +536,8 @@ class Shard {
   std::unique_ptr<InstallWork> install_;
 
   std::unique_ptr<RepairWork> repair_;
+  std::unique_ptr<OwedWork> owed_;
+  bool may_ask_bare_ = false;
 };
 
 }  // namespace hydra

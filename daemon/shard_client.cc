@@ -296,7 +296,7 @@ void Shard::GiveWay(uint64_t bytes, Nanos now) {
     const paxos::MemberId& id = member.id;
     if (id.node == options_.node || member.role != paxos::Role::kVoter ||
         leases_->SpaceOf(id.node, bytes, now) != paxos::LeaseTable::Space::kEnough ||
-        replica_->PeerApplied(id) + replica_->options().window_instances < replica_->commit()) {
+        !replica_->PeerIsWhole(id)) {
       continue;
     }
     if (!replica_->HandOver(id, now).ok()) continue;

@@ -10,11 +10,22 @@
 
 namespace hydra {
 
+namespace {
+
+// Its first byte.
+constexpr uint8_t kPlain = 1;
+constexpr uint8_t kSole = 2;  // with `sole_at`
+constexpr uint8_t kOwes =
+    3;  // from feature level 4 on; with a byte that says whether with `sole_at`
+
+}  // namespace
+
 std::string ReplicaIdentity::Encode() const {
   std::string out;
-  PutU8(&out, sole_at ? 2 : 1);
+  PutU8(&out, owes ? kOwes : sole_at ? kSole : kPlain);
   PutVarint64(&out, incarnation);
   PutVarint64(&out, static_cast<uint64_t>(lease));
+  if (owes) PutU8(&out, sole_at ? 1 : 0);
   if (sole_at) PutVarint64(&out, *sole_at);
   out += EncodeMembers(first_members);
   return out;
@@ -29,9 +40,13 @@ Result<ReplicaIdentity> ReplicaIdentity::Decode(std::span<const uint8_t> bytes) 
   in.U8(&version);
   in.Varint32(&identity.incarnation);
   in.Varint64(&lease);
+  identity.owes = version == kOwes;
+  uint8_t sole = version == kSole ? 1 : 0;
+  if (identity.owes) in.U8(&sole);
   uint64_t sole_at = 0;
-  if (version == 2 && in.Varint64(&sole_at)) identity.sole_at = sole_at;
-  const bool known = version == 1 || (version == 2 && identity.sole_at);
+  if (sole == 1 && in.Varint64(&sole_at)) identity.sole_at = sole_at;
+  const bool known = version >= kPlain && version <= kOwes && sole <= 1 &&
+                     (sole == 1) == identity.sole_at.has_value();
   if (!in.Bytes(in.remaining(), &members) || !known || lease > INT64_MAX) {
     return Status::Corruption("the replica's identity makes no sense");
   }
@@ -71,6 +86,12 @@ Status Shard::ForceSole(Nanos now) {
   now_ = std::max(now_, now);
   if (!serves_local()) {
     return Status::FailedPrecondition("its blocks were being fetched from a peer: incomplete");
+  }
+  if (Owes()) {
+    HYDRA_LOG_WARN(
+        "group {}: {} bytes of blocks had not been sent to this node yet; unless written "
+        "anew, they are lost",
+        options_.group, OwedBytes());
   }
   forced_ = true;
   return Status::Ok();

@@ -127,6 +127,8 @@ void Shard::InstallStep(Nanos now) {
       status = engine_->InstallBegin(store_group_, piece.chunk.mode, piece.chunk.as_of, token);
       break;
     case Step::kChunk:
+      status = MarkOwes(piece.chunk) ? Status::Ok() : Status::Busy("to be noted first");
+      if (!status.ok()) break;
       status = engine_->InstallChunk(store_group_, piece.chunk, piece.payload, token);
       break;
     case Step::kFinish:

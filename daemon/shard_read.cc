@@ -5,6 +5,13 @@
 #include "daemon/shard.h"
 
 namespace hydra {
+namespace {
+
+ShardAnswer Unread(const Status& why) {
+  return why.code() == Code::kBusy ? ShardAnswer::kBusy : ShardAnswer::kDamaged;
+}
+
+}  // namespace
 
 void Shard::StartRead(ShardRequest request, unsigned again) {
   if (request.context.epoch != 0 && request.context.epoch < state_.sessions().fence()) {
@@ -60,9 +67,10 @@ void Shard::ReadDone(uint64_t ticket, std::unique_ptr<ReadJob> job, Nanos now) {
     HYDRA_PROBE("a read that an earlier replica of the group planned returns");
     return engine_->DropRead(std::move(job));
   }
-  if (ServeDone(ticket, &job, now) || LogSearched(ticket, &job)) return;
+  if (ServeDone(ticket, &job, now) || LogSearched(ticket, &job) || OwedRead(ticket, &job)) return;
   DamagedRead damaged;
   auto result = engine_->FinishRead(std::move(job), &damaged);
+  ExcuseOwed(damaged, &result);
   if (!TakeRead(ticket, result, &damaged, now)) ReadFinished(ticket, std::move(result), now);
 }
 
@@ -78,7 +86,7 @@ void Shard::ReadFinished(uint64_t ticket, Result<ReadResult> result, Nanos now) 
     ShardAnswer refusal = ShardAnswer::kBusy;
     Outcome repeat;
     if (!result.ok()) {
-      Answer(request, ShardAnswer::kDamaged, result.status());
+      Answer(request, Unread(result.status()), result.status());
     } else if (!ready()) {
       Answer(request, ShardAnswer::kNotMaster);
     } else if (!Decide(request, &refusal, &repeat)) {
@@ -96,7 +104,7 @@ void Shard::ReadFinished(uint64_t ticket, Result<ReadResult> result, Nanos now) 
   if (found == reading_.end()) return;
   const auto [request, since, again] = std::move(found->second);
   reading_.erase(found);
-  if (!result.ok()) return Answer(request, ShardAnswer::kDamaged, result.status());
+  if (!result.ok()) return Answer(request, Unread(result.status()), result.status());
   Answer(request, ShardAnswer::kDone);
   out_.replies.back().data = std::move(*result);
   out_.replies.back().begun = since;

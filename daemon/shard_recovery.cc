@@ -51,6 +51,8 @@ bool Shard::Serve(const paxos::ServeCatchUp& serve) {
   } else if (DeltaIsShorter(serve)) {
     HYDRA_PROBE("catch-up: a delta is shorter than the log");
     recovery_->looks.erase(serve.to.node);
+    recovery_->told = serve.to.node;
+    recovery_->told_at = now_;
     AnswerCatchUp(serve, from, {});
     return true;
   } else if (!budget_->MaySend()) {
@@ -103,8 +105,11 @@ bool Shard::IsNeeded(const paxos::MemberId& id) const {
 // held up by a rate.
 bool Shard::IsNear(const paxos::ServeCatchUp& serve) const {
   if (IsNeeded(serve.to)) return true;
-  return serve.request.from + options_.replica.window_instances >= serve.commit &&
-         history_.Since(serve.request.from - 1) <= options_.delta_gain_bytes;
+  const bool known = history_.Knows(serve.request.from - 1);
+  const uint64_t windows = may_ask_bare_ && known ? RecoveryWork::kNearWindows : 1;
+  const uint64_t bytes = may_ask_bare_ ? options_.near_bytes : options_.delta_gain_bytes;
+  return serve.request.from + windows * options_.replica.window_instances >= serve.commit &&
+         history_.Since(serve.request.from - 1) <= bytes;
 }
 
 // While the log reaches it, a replica is consistent at any moment; one that installs is not before
@@ -113,8 +118,14 @@ bool Shard::DeltaIsShorter(const paxos::ServeCatchUp& serve) {
   using State = RecoveryWork::DeltaLook::State;
   const uint64_t window = options_.replica.window_instances;
   const Instance nearly = serve.commit > window ? serve.commit - window : 0;
-  if (!ready() || !serves_local() || !replica_->KeepsUpWithout(serve.to, nearly, now_))
+  if (!ready() || !serves_local() || !replica_->KeepsUpWithout(serve.to, nearly, now_)) {
     return false;
+  }
+  // Whole blocks cannot be sent before they are here.
+  const bool voter = replica_->config().IsVoter(serve.to);
+  if (!voter && Owes()) return false;
+  const bool another = recovery_->told != 0 && recovery_->told != serve.to.node;
+  if (another && now_ < recovery_->told_at + RecoveryWork::kLookForgotten) return false;
   const Instance from = serve.request.from;
   RecoveryWork::DeltaLook& look = recovery_->looks[serve.to.node];
   if (look.from == 0 || from < look.from || now_ > look.asked + RecoveryWork::kLookForgotten) {
@@ -123,6 +134,8 @@ bool Shard::DeltaIsShorter(const paxos::ServeCatchUp& serve) {
   }
   look.asked = now_;
   const uint64_t log = history_.Since(from - 1);
+  // Without payload the rows are a small part of any log that is worth a word.
+  if (may_ask_bare_ && voter) return log > options_.near_bytes;
   const uint64_t rows = look.rows + look.last_rows;
   const uint64_t delta = rows * (BytesOf(1) + kRowBytes) + options_.delta_gain_bytes;
   if (delta >= log) look.state = State::kLog;
@@ -249,6 +262,8 @@ bool Shard::Serve(const paxos::ServeInstall& serve) {
   ImageRequest request;
   request.group = store_group_;
   request.base = LastVersionOf(serve.request.base);
+  request.bare = serve.request.bare;
+  if (request.bare) request.max_rows = RecoveryWork::kBareRowsAtOnce;
   request.max_pages = static_cast<uint32_t>(
       std::max<size_t>(block_pages_, options_.install_chunk_bytes / kPageSize));
   // The first byte of a cursor says which kind of transfer it belongs to.

@@ -16,7 +16,9 @@ namespace hydra {
 struct Shard::RecoveryWork {
   static constexpr Nanos kForgetAfter = kSecond;
   static constexpr size_t kRowsAtOnce = 4096;
-  static constexpr unsigned kMostLooks = 32;  // at a delta that is not shorter yet
+  static constexpr size_t kBareRowsAtOnce = 256;  // each of them is looked up by the receiver
+  static constexpr uint64_t kNearWindows = 16;    // of instances
+  static constexpr unsigned kMostLooks = 32;      // at a delta that is not shorter yet
   static constexpr Nanos kLookAgain = 250 * kMillisecond;
   static constexpr Nanos kLookForgotten = 5 * kSecond;
   static constexpr Nanos kAwaitCheckpoint = 2 * kSecond;
@@ -55,6 +57,9 @@ struct Shard::RecoveryWork {
   std::map<NodeId, Asked<paxos::ServeCatchUp>> catch_ups;
   std::map<uint64_t, LogRead> reading;  // by ticket, at the read pool; one for each peer
   std::map<NodeId, DeltaLook> looks;
+  // Who was told last that a delta is shorter, and when: it may not have said yet that it installs.
+  NodeId told = 0;
+  Nanos told_at = 0;
   std::map<uint64_t, NodeId> look_reads;  // by ticket, at the read pool: whose
   std::map<NodeId, Asked<paxos::ServeInstall>> installs;
   std::map<NodeId, Chunk> chunks;  // in the making

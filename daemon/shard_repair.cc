@@ -8,6 +8,8 @@
 #include <cstring>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "base/crc32c.h"
 #include "base/logging.h"
@@ -38,7 +40,8 @@ std::optional<BufferSlice> BlockOf(const LogEntry& entry, Lba lba, uint32_t crc)
 }  // namespace
 
 const RepairStats& Shard::repairs() const {
-  repair_->stats.under_way = repair_->blocks.size();
+  const auto is_rot = [](const auto& block) { return !block.second.damage.owed(); };
+  repair_->stats.under_way = static_cast<uint64_t>(std::ranges::count_if(repair_->blocks, is_rot));
   return repair_->stats;
 }
 
@@ -65,9 +68,11 @@ bool Shard::NoteRotten(const Damage& damage) {
   const RepairWork::Key key{damage.lba, damage.version};
   if (repair_->blocks.contains(key)) return true;
   if (repair_->blocks.size() >= RepairWork::kMaxBlocks) return false;
-  HYDRA_LOG_WARN("group {} block {}: rotten in segment {}; asking peers for a copy", options_.group,
-                 damage.lba, damage.segment);
-  ++repair_->stats.found;
+  if (!damage.owed()) {
+    HYDRA_LOG_WARN("group {} block {}: rotten in segment {}; asking peers for a copy",
+                   options_.group, damage.lba, damage.segment);
+    ++repair_->stats.found;
+  }
   repair_->blocks[key].damage = damage;
   return true;
 }
@@ -91,11 +96,31 @@ void Shard::VerifyBlocksOf(Instance instance) {
 
 // --- Reads --------------------------------------------------------------------------------------
 
+// What is owed is not lost. A replica that is behind may be owed blocks that were written over
+// everywhere else; and who has a copy may be away, or be no further than to have it in its log.
+void Shard::ExcuseOwed(const DamagedRead& damaged, Result<ReadResult>* result) const {
+  if (result->ok()) return;
+  for (const Damage& block : damaged.blocks) {
+    if (!block.owed()) continue;
+    const auto found = repair_->blocks.find({block.lba, block.version});
+    const bool denied =
+        found != repair_->blocks.end() && ready() && found->second.denials >= RepairWork::kDenials;
+    if (denied || replica_->config().members().size() <= 1) continue;
+    *result = Status::Busy(
+        fmt::format("group {} block {}: no peer has sent it yet", options_.group, block.lba));
+    return;
+  }
+}
+
 // True: it was not a client's, or it waits for good copies.
 bool Shard::TakeRead(uint64_t ticket, const Result<ReadResult>& result, DamagedRead* damaged,
                      Nanos now) {
   bool all = true;
-  for (const Damage& block : damaged->blocks) all = NoteRotten(block) && all;
+  // What is owed here is not looked for on account of a peer that is owed it too.
+  const bool for_peer = repair_->serving.contains(ticket);
+  for (const Damage& block : damaged->blocks) {
+    if (!for_peer || !block.owed()) all = NoteRotten(block) && all;
+  }
   if (!damaged->blocks.empty()) Repair(now);
   if (repair_->verifying.erase(ticket) > 0) return true;
   if (repair_->serving.contains(ticket)) {
@@ -207,7 +232,10 @@ void Shard::Repair(Nanos now) {
     if (found == repair_->blocks.end()) continue;
     switch (found->second.state) {
       case State::kWaiting: BeginRound(key, now); break;
-      case State::kAsking: AskNext(key, now); break;  // no answer
+      case State::kAsking:  // no answer
+        found->second.denied = false;
+        AskNext(key, now);
+        break;
       case State::kFetched: WriteGoodCopy(key, now); break;
       case State::kWriting: break;
     }
@@ -238,6 +266,7 @@ void Shard::BeginRound(const RepairWork::Key& key, Nanos now) {
   block.peers.insert(block.peers.end(), silent.begin(), silent.end());
   std::reverse(block.peers.begin(), block.peers.end());  // taken from the end
   ++block.rounds;
+  block.denied = true;
   AskNext(key, now);
 }
 
@@ -246,15 +275,24 @@ void Shard::AskNext(const RepairWork::Key& key, Nanos now) {
   if (block.peers.empty()) {
     block.state = RepairWork::Block::State::kWaiting;
     block.asked = 0;
+    block.denials = block.denied ? block.denials + 1 : 0;
     const Nanos pause = RepairWork::kFirstPause << std::min(block.rounds, 16u);
     block.next = now + std::min(pause, RepairWork::kLongestPause);
     const bool alone = replica_->config().members().size() <= 1;
     if (block.rounds >= RepairWork::kRoundsOfReads || alone) FailReads(key, now);
     if (block.rounds < RepairWork::kMaxRounds && !alone) return;
-    HYDRA_LOG_ERROR("group {} block {}: no peer has a good copy; the next scrub tries again",
-                    options_.group, key.first);
-    HYDRA_PROBE("rot: no peer has the block");
-    ++repair_->stats.given_up;
+    if (block.damage.owed()) {
+      HYDRA_PROBE("owed: no peer that answers has the block");
+      HYDRA_LOG_ERROR(
+          "group {} block {}: no node that answers has it; if those that do not are lost, "
+          "write it anew or unmap it",
+          options_.group, key.first);
+    } else {
+      HYDRA_LOG_ERROR("group {} block {}: no peer has a good copy; the next scrub tries again",
+                      options_.group, key.first);
+      HYDRA_PROBE("rot: no peer has the block");
+      ++repair_->stats.given_up;
+    }
     repair_->blocks.erase(key);
     return;
   }
@@ -327,9 +365,11 @@ void Shard::WriteGoodCopy(const RepairWork::Key& key, Nanos now) {
   }
   // Who waited for it has it already.
   if (refused) {
-    HYDRA_LOG_WARN("group {} block {}: no room for the good copy; left to the next scrub",
-                   options_.group, key.first);
-    ++repair_->stats.given_up;
+    if (!block.damage.owed()) {
+      HYDRA_LOG_WARN("group {} block {}: no room for the good copy; left to the next scrub",
+                     options_.group, key.first);
+      ++repair_->stats.given_up;
+    }
   } else {
     HYDRA_PROBE("rot: the block changed before it was repaired");
   }

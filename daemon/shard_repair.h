@@ -28,6 +28,7 @@ struct Shard::RepairWork {
   static constexpr unsigned kRoundsOfReads = 3;  // before a read that waits is told of the damage
   static constexpr unsigned kMaxRounds = 12;     // before it is left to the next scrub
   static constexpr unsigned kMaxReadsAgain = 3;
+  static constexpr unsigned kDenials = 8;  // rounds, before a block that is owed counts as lost
 
   using Key = std::pair<Lba, Version>;
   struct Block {
@@ -38,6 +39,8 @@ struct Shard::RepairWork {
     std::vector<NodeId> peers;  // still to be asked in this round
     NodeId asked = 0;
     unsigned rounds = 0;
+    unsigned denials = 0;  // rounds in a row in which all peers said that they do not have it
+    bool denied = false;   // this round is one so far
     BufferSlice good;
   };
   // A read that has everything but these blocks.

@@ -47,6 +47,23 @@ TEST(RecoveryEstimate, EntriesOfALog) {
   EXPECT_EQ(node.left, seconds(8));
 }
 
+TEST(RecoveryEstimate, OwedBlocksAreAllThatIsLeftOfThem) {
+  const auto owed = [](uint64_t bytes) {
+    ReplicaProgress replica = Log(50, 50);
+    replica.owed_bytes = bytes * kMiB;
+    return replica;
+  };
+  const RecoveryLook before = {{{3, 5}, owed(100)}, {{3, 6}, owed(30)}};
+  const RecoveryLook now = {{{3, 5}, owed(90)}, {{3, 6}, owed(30)}, {{3, 7}, owed(0)}};
+  const NodeRecovery node = EstimateRecovery(before, now, milliseconds(500)).at(3);
+  EXPECT_EQ(node.owed, 2u);
+  EXPECT_EQ(node.owed_bytes, 120 * kMiB);
+  EXPECT_EQ(node.owed_per_second, 20 * kMiB);
+  EXPECT_EQ(node.installing, 0u);
+  EXPECT_EQ(node.behind, 0u);
+  EXPECT_EQ(node.left, seconds(6));
+}
+
 TEST(RecoveryEstimate, TheSlowerOfTheTwoCounts) {
   const RecoveryLook before = {{{3, 5}, Log(100, 1000)}, {{3, 6}, Image(0, 100)}};
   const RecoveryLook now = {{{3, 5}, Log(900, 1000)}, {{3, 6}, Image(1, 100)}};

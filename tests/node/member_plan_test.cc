@@ -54,6 +54,7 @@ struct Case {
   NodeId master;
   const char* step;  // "done", "wait: part of the reason", "hand over to N", or the next members
   const char* gone = "";
+  const char* behind = "";  // voters
 };
 
 std::string StepText(const MemberStep& step) {
@@ -73,6 +74,7 @@ MembersView ViewOf(const Case& c) {
   for (const Member& member : Members(c.alive)) view.alive.insert(member.id.node);
   for (const Member& member : Members(c.gone)) view.gone.insert(member.id.node);
   for (const Member& member : Members(c.near)) view.near.insert(member.id);
+  for (const Member& member : Members(c.behind)) view.behind.insert(member.id);
   return view;
 }
 
@@ -95,6 +97,16 @@ TEST(MemberPlan, EachCaseHasItsStep) {
        "wait: node 2 gets a new place: only 1 of the 2"},
       {"lost, of five", "1 2 3 4 5", "1 2.2 3 4 5", "1 3 4", "", 1, "1 2.2? 3 4 5"},
       {"lost: the master itself hands over", "1 2 3", "1.2 2 3", "1 2 3", "", 1, "hand over to 2"},
+      {"lost: not while another one lacks blocks", "1 2 3", "1 2.2 3", "1 3", "", 1,
+       "wait: node 2 goes when the others have all blocks: 1 of 2 do", "", "3"},
+      {"lost: ... unless enough others have them", "1 2 3 4 5", "1 2.2 3 4 5", "1 3 4 5", "", 1,
+       "1 2.2? 3 4 5", "", "3"},
+      {"lost: ... but a fourth is added meanwhile", "1 2 3", "1 2.2 3 4", "1 3 4", "", 1,
+       "1 2 3 4?", "", "3"},
+      {"lost: ... and votes", "1 2 3 4?", "1 2.2 3 4", "1 3 4", "4", 1, "1 2 3 4", "", "3"},
+      {"lost: ... which is enough", "1 2 3 4", "1 2.2 3 4", "1 3 4", "", 1, "1 2.2? 3 4", "", "3"},
+      {"lost: the master hands over to one that has all blocks", "1 2 3", "1.2 2 3", "1 2 3", "", 1,
+       "hand over to 3", "", "2"},
       {"the catalogue is older than the members", "1 2.3 3", "1 2.2 3", "1 2 3", "", 1,
        "wait: the catalogue here is older"},
 
@@ -104,6 +116,8 @@ TEST(MemberPlan, EachCaseHasItsStep) {
        "wait: node 4 catches up"},
       {"move: then it votes", "1 2 3 4?", "1 2 4", "1 2 3 4", "4", 1, "1 2 3 4"},
       {"move: then the other leaves", "1 2 3 4", "1 2 4", "1 2 3 4", "", 1, "1 2 4"},
+      {"move: ... not before the others have all blocks", "1 2 3 4", "1 2 4", "1 2 3 4", "", 1,
+       "wait: node 3 goes when the others have all blocks: 1 of 3 do", "", "2 4"},
       {"move: the master leaves last", "1 2 3 4", "2 3 4", "1 2 3 4", "", 1, "hand over to 2"},
       {"move: who is silent for a moment stays until the other votes", "1 2 3", "1 2 4", "1 2 4",
        "", 1, "1 2 3 4?"},

@@ -124,7 +124,8 @@ TEST(PeerWire, CarriesPiecesOfImages) {
   chunk.cursor = "next";
   chunk.rows = {{.number = 1, .whole_extent = true, .kind = BlockKind::kZero, .version = 3},
                 {.number = 7, .kind = BlockKind::kData, .version = 4, .crc = 99},
-                {.number = 8, .kind = BlockKind::kData, .version = 5, .crc = 98, .same = true}};
+                {.number = 8, .kind = BlockKind::kData, .version = 5, .crc = 98, .same = true},
+                {.number = 9, .kind = BlockKind::kData, .version = 6, .crc = 97, .bare = true}};
   body->piece.state = std::string(5000, 's');
   body->piece.payload.push_back({Buffer::Allocate(kPageSize), 0, kPageSize});
   paxos::InstallChunk message;
@@ -178,6 +179,54 @@ TEST(PeerWire, CarriesBlocks) {
   huge.payload = Buffer::Allocate(17 * kPageSize);
   huge.payload_bytes = 17 * kPageSize;
   EXPECT_FALSE(DecodePeerMessage(huge).ok());
+}
+
+TEST(PeerWire, CarriesOwedBlocks) {
+  OwedMessage message{3, 1, 2, false, 77, {{5, 1234567, 0xabcdef01}, {9, 1, 2}}, {}};
+  const Frame question = Arrived(EncodePeerMessage(message));
+  auto got = DecodePeerMessage(question);
+  ASSERT_OK(got.status());
+  const OwedMessage& asked = std::get<OwedMessage>(*got);
+  EXPECT_EQ(asked.group, 3u);
+  EXPECT_EQ(asked.from, 1u);
+  EXPECT_EQ(asked.to, 2u);
+  EXPECT_FALSE(asked.answer);
+  EXPECT_EQ(asked.request, 77u);
+  EXPECT_EQ(asked.blocks, message.blocks);
+  EXPECT_TRUE(asked.payload.empty());
+
+  message.answer = true;
+  message.payload = {{Buffer::Allocate(4 * kPageSize), kPageSize, kPageSize},
+                     {Buffer::Allocate(kPageSize), 0, kPageSize}};
+  const PeerFrame sent = EncodePeerMessage(message);
+  EXPECT_EQ(sent.type, FrameType::kOwed);
+  EXPECT_EQ(sent.payload[0].data(), message.payload[0].data());  // not copied
+  const Frame good = Arrived(sent);
+  got = DecodePeerMessage(good);
+  ASSERT_OK(got.status());
+  EXPECT_EQ(std::get<OwedMessage>(*got).payload[0].length, 2 * kPageSize);
+  for (size_t length = 0; length < good.header.size(); ++length) {
+    Frame cut = good;
+    cut.header.resize(length);
+    EXPECT_FALSE(DecodePeerMessage(cut).ok()) << length;
+  }
+  const auto with_pages = [](Frame frame, uint32_t pages) {
+    frame.payload = Buffer::Allocate(std::max(1u, pages) * kPageSize);
+    frame.payload_bytes = pages * kPageSize;
+    return DecodePeerMessage(frame).ok();
+  };
+  EXPECT_FALSE(with_pages(good, 0)) << "blocks without bytes";
+  EXPECT_FALSE(with_pages(good, 3)) << "one and a half pages a block";
+  EXPECT_FALSE(with_pages(good, 2 * kMaxPayloadPages));
+  EXPECT_FALSE(with_pages(question, 2)) << "a question with payload";
+
+  // The answer of one who has none.
+  got = DecodePeerMessage(Arrived(EncodePeerMessage(OwedMessage{3, 2, 1, true, 77, {}, {}})));
+  ASSERT_OK(got.status());
+  EXPECT_TRUE(std::get<OwedMessage>(*got).blocks.empty());
+  const std::vector<BlockName> many(OwedMessage::kMostBlocks + 1);
+  EXPECT_FALSE(
+      DecodePeerMessage(Arrived(EncodePeerMessage(OwedMessage{3, 1, 2, false, 1, many, {}}))).ok());
 }
 
 TEST(PeerWire, CarriesHeartbeats) {

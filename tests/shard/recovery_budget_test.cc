@@ -50,6 +50,38 @@ TEST_F(RecoveryBudgetTest, BesideClientsItSendsAsMuchAsTheyWriteWithinBounds) {
   EXPECT_NEAR(static_cast<double>(RateOf(true, 120 * kMiB)), 100 * kMiB, kMiB);
 }
 
+TEST_F(RecoveryBudgetTest, OwedBlocksGetLessBesideClientsAndNothingAboveTheRate) {
+  const auto owed_rate = [&](bool clients, uint64_t written) {
+    uint64_t sent = 0;
+    constexpr Nanos kSettle = 3 * kSecond;
+    constexpr Nanos kMeasure = 10 * kSecond;
+    for (Nanos passed = 0; passed < kSettle + kMeasure; passed += kTick) {
+      budget_.Tick(now_ += kTick, clients, written / (kSecond / kTick));
+      for (; budget_.MaySendOwed(); sent += passed < kSettle ? 0 : kPiece) {
+        budget_.SpendOwed(2, 2 * kPiece);
+        budget_.SettleOwed(2 * kPiece, kPiece);
+      }
+    }
+    return static_cast<double>(sent * kSecond / static_cast<uint64_t>(kMeasure));
+  };
+  EXPECT_NEAR(owed_rate(false, 0), 100 * kMiB, kMiB);
+  EXPECT_NEAR(owed_rate(true, 40 * kMiB), RecoveryBudget::kOwedShare * 40 * kMiB, kMiB);
+  EXPECT_NEAR(owed_rate(true, 0), RecoveryBudget::kBesideClients, kMiB);
+  EXPECT_GT(budget_.sent(Kind::kOwed), 0u);
+  // Both kinds together stay below the rate.
+  uint64_t sent = 0;
+  for (int i = 0; i < 1000; ++i) {
+    budget_.Tick(now_ += kTick, false, 0);
+    if (i == 500) sent = 0;
+    while (budget_.MaySend() || budget_.MaySendOwed()) {
+      if (budget_.MaySendOwed()) budget_.SpendOwed(2, kPiece);
+      if (budget_.MaySend()) budget_.Spend(2, kPiece);
+      sent += 2 * kPiece;
+    }
+  }
+  EXPECT_LE(sent, 5 * 101 * kMiB);
+}
+
 TEST_F(RecoveryBudgetTest, WhatTakesLongIsSentMoreAndMoreUpToTwiceAsMuch) {
   SendFor(RecoveryBudget::kGentleFor, true, 40 * kMiB);
   double before = static_cast<double>(SendFor(kSecond, true, 40 * kMiB));

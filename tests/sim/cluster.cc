@@ -22,6 +22,10 @@ struct Wire {
 uint64_t SizeOf(const PeerMessage& message) {
   uint64_t bytes = 100;
   if (const auto* block = std::get_if<BlockMessage>(&message)) bytes += block->data.length;
+  if (const auto* owed = std::get_if<OwedMessage>(&message)) {
+    bytes += owed->blocks.size() * 20;
+    for (const BufferSlice& slice : owed->payload) bytes += slice.length;
+  }
   if (const auto* inner = std::get_if<paxos::Message>(&message)) {
     if (const auto* accept = std::get_if<paxos::Accept>(&inner->body)) {
       for (const paxos::AcceptEntry& entry : *accept->entries) bytes += 50 + entry.meta.bytes;
@@ -54,6 +58,10 @@ std::string DescribeWire(const PeerMessage& message) {
                        : block->found ? "Block"
                                       : "NoBlock",
                        block->lba, block->version);
+  }
+  if (const auto* owed = std::get_if<OwedMessage>(&message)) {
+    return fmt::format("g{} {}>{} {} {} {} blocks", owed->group, owed->from, owed->to,
+                       owed->answer ? "Owed" : "Owed?", owed->request, owed->blocks.size());
   }
   const auto& beat = std::get<paxos::Heartbeat>(message);
   return fmt::format("{}>{} {} {} lease {} notices {}", beat.from, beat.to,
@@ -200,6 +208,7 @@ void Cluster::Boot(NodeId id) {
   const Nanos now = node.clock.Now();
   node.rotten = 0;
   node.core = std::make_unique<NodeCore>(options, node.engine.get(), now);
+  node.core->MayAskBare(knobs_.bare);
   const Status started = node.core->Start(now);
   if (!started.ok()) {
     scheduler_->Note({"does not start", id}, started.ToString());

@@ -134,6 +134,10 @@ std::string Cluster::Unconverged() {
                            replica->replica().installing() ? ", installing" : "",
                            replica->replica().suspect() ? ", suspect" : "");
       }
+      if (replica->Owes()) {
+        return fmt::format("group {}: node {} is owed {} bytes", group, member.id.node,
+                           replica->OwedBytes());
+      }
     }
   }
   return {};
@@ -164,11 +168,13 @@ std::string Cluster::Describe() {
                                member.role == paxos::Role::kLearner ? "l" : "");
       }
       text += fmt::format(
-          "  group {}: {}.{} {} promised {} commit {} applied {} last {} config {}:{}{}{}{}{}\n",
+          "  group {}: {}.{} {} promised {} commit {} applied {} last {} config {}:{}{}{}{}{}{}\n",
           group, r.options().self.node, r.options().self.incarnation,
           kModes[static_cast<int>(r.mode())], paxos::Describe(r.promised()), r.commit(),
           r.applied(), r.last(), r.config().instance(), members, r.suspect() ? " suspect" : "",
-          r.installing() ? " installing" : "", shard->ready() ? " ready" : "",
+          r.installing() ? " installing" : "",
+          shard->Owes() ? fmt::format(" is owed {} bytes", shard->OwedBytes()) : "",
+          shard->ready() ? " ready" : "",
           shard->failed().ok() ? "" : " " + shard->failed().ToString());
     }
   }
@@ -219,11 +225,47 @@ std::string Cluster::FindDamage() {
   return {};
 }
 
+namespace {
+
+using Rows = std::map<Lba, std::pair<Version, uint32_t>>;
+
+Rows RowsOf(Engine* engine, GroupId group) {
+  Rows rows;
+  std::string cursor;
+  while (true) {
+    const auto batch = engine->ScanImage(group, cursor, 10'000);
+    if (!batch.ok()) return rows;
+    for (const Change& row : batch->changes) rows[row.lba] = {row.version, row.crc};
+    if (batch->done) return rows;
+    cursor = batch->next;
+  }
+}
+
+std::string Differences(const Rows& one, const Rows& other) {
+  const auto text = [](const Rows& rows, Lba lba) {
+    const auto found = rows.find(lba);
+    if (found == rows.end()) return std::string("none");
+    return fmt::format("{}.{}", VersionInstance(found->second.first),
+                       found->second.first - MakeVersion(VersionInstance(found->second.first), 0));
+  };
+  std::string list;
+  Rows all = one;
+  all.insert(other.begin(), other.end());
+  for (const auto& [lba, row] : all) {
+    if (one.contains(lba) && other.contains(lba) && one.at(lba) == other.at(lba)) continue;
+    list += fmt::format(" {}: {} and {};", lba, text(one, lba), text(other, lba));
+  }
+  return list;
+}
+
+}  // namespace
+
 std::string Cluster::CompareReplicas() {
   for (const GroupId group : group_ids_) {
     const NodeId master = MasterOf(group);
     std::optional<uint64_t> blocks;
     std::optional<uint64_t> state;
+    Rows rows;
     if (master == 0) return fmt::format("group {} has no master", group);
     for (const paxos::Member& member : shard(master, group)->replica().config().members()) {
       Shard* replica = shard(member.id.node, group);
@@ -231,8 +273,11 @@ std::string Cluster::CompareReplicas() {
       const auto digest = At(member.id.node).engine->Digest(replica->store_group());
       if (!digest.ok()) return "digest: " + digest.status().ToString();
       if (blocks && *blocks != *digest) {
-        return fmt::format("group {}: the blocks of node {} differ", group, member.id.node);
+        return fmt::format(
+            "group {}: the blocks of node {} differ:{}", group, member.id.node,
+            Differences(rows, RowsOf(At(member.id.node).engine.get(), replica->store_group())));
       }
+      if (!blocks) rows = RowsOf(At(member.id.node).engine.get(), replica->store_group());
       if (state && *state != replica->state().Digest()) {
         return fmt::format("group {}: the state of node {} differs", group, member.id.node);
       }

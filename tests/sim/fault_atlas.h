@@ -38,8 +38,9 @@
 //   Repaired(X): X holds, readable, everything it ever acknowledged (also accepted entries that
 //   were not chosen yet) or a value that it knows to be chosen in its place, and everything that
 //   was chosen in its groups. In practice: a full scrub of the node found nothing, no entry is
-//   faulty, no group is suspect or being installed, and each has applied what was committed.
-//   CaughtUp(group, X): X has applied the group's newest configuration.
+//   faulty, no group is suspect or being installed, and each has applied what was committed and is
+//   owed no block.
+//   CaughtUp(group, X): X has applied the group's newest configuration and is owed no block.
 //
 // Faults that take nothing durable need no permission: crashes, power loss, tears of unsynced
 // writes, full or slow disks, failed reads.

@@ -13,13 +13,13 @@ std::string Knobs::ToString() const {
       "{} nodes {} groups {} replicas {} segment {}K capacity {}K tick {}us disk {}us slow {} "
       "lease "
       "{}ms "
-      "{}election {}ms window {} kept {} overlay {} drift {}ppm{} odd {} twice {} held {}",
+      "{}election {}ms window {} kept {} overlay {} drift {}ppm{} odd {} twice {} held {}{}",
       kTastes[static_cast<int>(taste)], nodes, groups, replicas, segment_bytes >> 10,
       capacity_bytes >> 10, tick / 1000, disk_latency / 1000, slow_disk,
       leases.lease / kMillisecond, uneven ? "uneven " : "",
       shard.replica.election_timeout / kMillisecond, shard.replica.window_instances,
       engine.log_entries_kept, engine.overlay_rows, drift_ppm, steady_clocks ? " steady" : "", odd,
-      duplicate_permille, hold_percent);
+      duplicate_permille, hold_percent, bare ? " bare" : "");
 }
 
 Knobs DrawKnobs(Rng* rng, unsigned nodes) {
@@ -106,6 +106,9 @@ Knobs DrawKnobs(Rng* rng, unsigned nodes) {
   r.election_spread = static_cast<Nanos>(aside.Between(0, 60)) * kMillisecond;
   if (aside.Percent(60)) k.shard.delta_gain_bytes = aside.Between(0, 32) * kPageSize;
   if (aside.Percent(40)) k.recovery_rate = aside.Between(1, 16) << 18;
+  k.bare = aside.Percent(60);
+  if (aside.Percent(50)) k.shard.owed_pause = aside.Between(1, 8) * kSecond;
+  if (aside.Percent(80)) k.shard.near_bytes = aside.Between(0, 64) * kPageSize;
   return k;
 }
 

@@ -36,6 +36,7 @@ struct Knobs {
   paxos::LeaseTable::Options leases;
   Shard::Options shard;
   uint64_t recovery_rate = 0;  // bytes per second; 0: no limit
+  bool bare = false;           // installs leave payload out
   int64_t drift_ppm = 0;
   unsigned duplicate_permille = 0;  // of messages, in any weather
   unsigned hold_percent = 30;       // of messages at a cut that arrive when it is healed

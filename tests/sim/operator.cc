@@ -60,7 +60,7 @@ void Operator::NoteConfig(GroupId group, const paxos::Config& config) {
     Shard* shard = cluster_->shard(member.id.node, group);
     if (shard == nullptr || shard->replica().options().self != member.id) continue;
     if (shard->replica().applied() >= config.instance() && shard->serves_local() &&
-        !shard->replica().suspect()) {
+        !shard->Owes() && !shard->replica().suspect()) {
       complete.insert(member.id.node);
     }
   }
@@ -260,7 +260,7 @@ void Operator::CheckRepaired() {
       if (member == nullptr) continue;
       Shard* shard = cluster_->shard(node, group);
       whole = whole && shard != nullptr && shard->replica().options().self == member->id &&
-              member->role == paxos::Role::kVoter && shard->serves_local() &&
+              member->role == paxos::Role::kVoter && shard->serves_local() && !shard->Owes() &&
               shard->replica().applied() >= config.instance();
     }
     if (!whole) continue;

@@ -30,6 +30,7 @@ class FullDisks {
     knobs.engine.capacity_bytes = knobs.capacity_bytes;
     knobs.shard.replica.window_bytes = 1024 * 1024;
     knobs.shard.replica.window_instances = 64;
+    knobs.shard.owed_pause = 0;
     cluster_ = std::make_unique<Cluster>(&scheduler_, knobs, rng_.Next());
     cluster_->SetFailureHandler([this](const std::string& what) { Fail(what); });
     cluster_->SetBrokenHandler([this](NodeId node, const std::string& why) {
