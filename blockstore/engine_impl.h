@@ -13,6 +13,7 @@
 //   engine_rot.cc    scrub, repair
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -304,7 +305,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Status ReplayGroup(const GroupRecord& record);
   Status ReplayStable(GroupId group, Instance stable);
   void EnsureBallast();
-  bool ReleaseBallast();  // true: there is more room now
+  bool ReleaseBallast();  // true: there is more room now. On any thread
 
   // engine_log.cc
   Result<Group*> Usable(GroupId group);
@@ -430,7 +431,7 @@ class EngineImpl final : public Engine, private BatchSink {
   unsigned checkpoint_tries_ = 0;                      // of that
   Nanos checkpoint_from_ = 0;                          // the next one, not before
   bool draining_ = false;  // a checkpoint waits for applied entries to become durable
-  bool ballast_released_ = false;
+  std::atomic<bool> ballast_released_ = false;
   bool checkpoint_refused_ = false;  // for want of space, and said so
 
   Nanos now_ = 0;  // as of the last NextBatch

@@ -161,10 +161,9 @@ Status EngineImpl::Recover() {
         "{}/{} is missing: the block map is lost, and with it this replica. Replace this node",
         options_.dir, kMapName));
   }
-  auto map = MapStore::Open(MapOptions(options_, false));
-  if (map.status().code() == Code::kNoSpace && ReleaseBallast()) {
-    map = MapStore::Open(MapOptions(options_, false));
-  }
+  MapStore::Options map_options = MapOptions(options_, false);
+  map_options.make_room = [this] { return ReleaseBallast(); };
+  auto map = MapStore::Open(map_options);
   HYDRA_RETURN_IF_ERROR(map.status());
   store_ = std::move(map).value();
   PhysicalVolume::Options volume;
@@ -494,8 +493,8 @@ void EngineImpl::EnsureBallast() {
 
 bool EngineImpl::ReleaseBallast() {
   const std::string path = options_.dir + "/" + kBallastName;
-  if (ballast_released_ || options_.ballast_bytes == 0 || !options_.fs->Exists(path)) return false;
-  ballast_released_ = true;
+  if (options_.ballast_bytes == 0 || !options_.fs->Exists(path)) return false;
+  if (ballast_released_.exchange(true)) return false;
   HYDRA_LOG_WARN("the disk is nearly full: releasing the ballast so that checkpoints go on");
   // If it fails, whoever needs the space is refused it.
   return options_.fs->Unlink(path).ok();

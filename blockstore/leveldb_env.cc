@@ -19,6 +19,7 @@
 #include "base/coding.h"
 #include "base/crc32c.h"
 #include "base/logging.h"
+#include "base/probe.h"
 
 namespace hydra {
 
@@ -313,7 +314,7 @@ class LevelDbEnv::Writable final : public leveldb::WritableFile {
   Status Write(Bytes more) {
     if (file_ == nullptr) return Status::FailedPrecondition("the file is closed");
     const size_t length = buffer_.size() + more.size();
-    Status status = env_->Change([&]() -> Status {
+    Status status = env_->ChangeWithRoom([&]() -> Status {
       if (length == 0) return Status::Ok();
       const IoSlice slices[] = {{AsBytes(buffer_).data(), buffer_.size()},
                                 {more.data(), more.size()}};
@@ -378,6 +379,16 @@ Status LevelDbEnv::Change(Function change) {
   return stopped.ok() ? Keep(change()) : stopped;
 }
 
+template <typename Function>
+Status LevelDbEnv::ChangeWithRoom(Function change) {
+  return Change([&]() -> Status {
+    Status status = change();
+    if (status.code() != Code::kNoSpace || !make_room_ || !make_room_()) return status;
+    HYDRA_PROBE("map: a write that found no space is repeated");
+    return change();
+  });
+}
+
 leveldb::Status LevelDbEnv::ToLevelDb(const Status& status, const std::string& path) {
   const leveldb::Slice message(status.message().data(), status.message().size());
   switch (status.code()) {
@@ -434,7 +445,7 @@ leveldb::Status LevelDbEnv::OpenForWriting(const std::string& path, bool truncat
   *result = nullptr;
   std::unique_ptr<File> file;
   uint64_t offset = 0;
-  const Status status = Change([&]() -> Status {
+  const Status status = ChangeWithRoom([&]() -> Status {
     HYDRA_ASSIGN_OR_RETURN(file, fs_->Open(path, {.create = true, .truncate = truncate}));
     if (truncate) return Status::Ok();
     HYDRA_ASSIGN_OR_RETURN(offset, file->Size());

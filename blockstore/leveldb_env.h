@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -28,7 +29,8 @@ namespace hydra {
 //    every later change fails with the same error, removals included. LevelDB itself goes on in
 //    places: it ignores an unreadable log, tries again to create one, and removes the MANIFEST
 //    that CURRENT already names when only the sync after the rename failed. What is left to do is
-//    to close the database and to open it again with a new Env.
+//    to close the database and to open it again with a new Env. Only a write or a new file that
+//    found no space is tried once more, if the owner has made some (SetMakeRoom); a sync never.
 //  * Torn tails. LevelDB skips whatever is bad in a log, and refuses a MANIFEST whose last record
 //    is torn. Here, both are looked at when recovery opens them: a bad last record that was never
 //    acknowledged is cut; anything else that is bad is rot, and opening fails with kCorruption.
@@ -68,6 +70,9 @@ class LevelDbEnv final : public leveldb::Env {
   // kInline: runs what is scheduled, and what that schedules. Otherwise does nothing, so that an
   // owner need not ask which mode it has.
   void RunQueued();
+
+  // For when there is no space, on whatever thread needs it. True: now there is more.
+  void SetMakeRoom(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
 
   // Bytes handed to the file layer, by all files: the numerator of write amplification.
   uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
@@ -112,11 +117,15 @@ class LevelDbEnv final : public leveldb::Env {
   // Does `change`, unless the Env is stopped.
   template <typename Function>
   Status Change(Function change);
+  // Likewise, and again if room can be made for it. Doing a part of it twice must do no harm.
+  template <typename Function>
+  Status ChangeWithRoom(Function change);
   leveldb::Status OpenForWriting(const std::string& path, bool truncate,
                                  leveldb::WritableFile** result);
 
   FileSystem* const fs_;
   const Compactions compactions_;
+  std::function<bool()> make_room_;
   std::atomic<uint64_t> bytes_written_{0};
   std::atomic<uint64_t> ticks_{0};  // kInline: what NowMicros() counts, instead of time
 

@@ -37,6 +37,7 @@ Result<std::unique_ptr<MapStore>> MapStore::Open(const Options& options) {
   store->env_ = std::make_unique<LevelDbEnv>(options.fs, options.inline_compactions
                                                              ? LevelDbEnv::Compactions::kInline
                                                              : LevelDbEnv::Compactions::kThread);
+  store->env_->SetMakeRoom(options.make_room);
   store->cache_.reset(leveldb::NewLRUCache(options.cache));
   store->filter_.reset(leveldb::NewBloomFilterPolicy(kFilterBits));
   leveldb::Options db;

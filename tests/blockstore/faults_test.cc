@@ -526,6 +526,40 @@ TEST(FullDisk, TheBallastLetsTheMapBeOpened) {
   EXPECT_EQ(store.Problems(), "");
 }
 
+// Another program takes the space between the look whether a checkpoint fits and its writes, or a
+// compaction's.
+TEST(FullDisk, TheBallastGivesWayToAMapThatIsBeingWritten) {
+  Store::Options options = GreedyOptions();
+  options.engine.inline_map = true;
+  Store store(options);
+  store.MustStart();
+  ASSERT_OK(store.Write(1, 0, 4));
+  ASSERT_OK(store.Flush());
+  store->RequestCheckpoint();
+  std::unique_ptr<Job> job;
+  while (job == nullptr || std::string_view(job->name()) != "checkpoint") {
+    if (job != nullptr) {
+      job->Run();
+      store->FinishJob(std::move(job));
+    }
+    job = store->NextJob();
+    ASSERT_NE(job, nullptr);
+  }
+  ASSERT_TRUE(store.disk().Exists(kBallastPath));
+  store.disk().SetCapacity(store.disk().used_bytes());
+  const uint64_t before = store->Stats().checkpoints;
+  job->Run();
+  store->FinishJob(std::move(job));
+  EXPECT_EQ(store->Stats().checkpoints, before + 1);
+  EXPECT_FALSE(store.disk().Exists(kBallastPath));
+  store.disk().SetCapacity(40u << 20);
+  EXPECT_OK(store->Checkpoint());
+  EXPECT_EQ(store.VerifyAll(), "");
+  store.Crash();
+  ASSERT_OK(store.Open());
+  EXPECT_EQ(store.VerifyAll(), "");
+}
+
 TEST(FullDisk, ABallastThatWasCutShortIsMadeWhole) {
   Store store(GreedyOptions());
   store.MustStart();

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "base/sim_disk.h"
 #include "tests/blockstore/leveldb_env_fixture.h"
+#include "tests/support/gtest_status.h"
 
 namespace hydra {
 namespace {
@@ -326,6 +327,42 @@ TEST(LevelDbEnvFailure, FailedReadDuringRecoveryFailsTheOpenAndLosesNothing) {
     }
   }
   EXPECT_GT(failed, 20);
+}
+
+// Wherever the space runs out, in a log or in a compaction.
+TEST(LevelDbEnvFailure, WhatFindsNoSpaceIsRepeatedWhenItsOwnerMakesRoom) {
+  int made = 0;
+  for (uint64_t room = 12; room < 400; room += 12) {
+    LevelDbScript script(120, 1);
+    SimDisk disk(Seeded(room));
+    TestDatabase database(&disk);
+    ASSERT_TRUE(database.Open().ok());
+    disk.SetCapacity(disk.used_bytes() + (room << 10));
+    database.env.SetMakeRoom([&] {
+      ++made;
+      disk.SetCapacity(1ull << 40);
+      return true;
+    });
+    for (size_t i = 0; i < script.size(); ++i) {
+      ASSERT_TRUE(database.Write(script.batch(i)).ok()) << room;
+    }
+    EXPECT_OK(database.env.last_error());
+    database.Close();
+    script.ExpectSurvived(&disk, script.size(), "room " + std::to_string(room));
+  }
+  EXPECT_GT(made, 10);
+}
+
+TEST(LevelDbEnvFailure, WhatFindsNoSpaceAgainHasFailed) {
+  SimDisk disk(Seeded(1));
+  TestDatabase database(&disk);
+  ASSERT_TRUE(database.Open().ok());
+  int asked = 0;
+  database.env.SetMakeRoom([&] { return ++asked < 100; });
+  disk.SetCapacity(disk.used_bytes());
+  EXPECT_FALSE(database.Put("key", std::string(200'000, 'v')).ok()) << "there is no room after all";
+  EXPECT_EQ(asked, 1) << "once for each write";
+  EXPECT_EQ(database.env.last_error().code(), Code::kNoSpace);
 }
 
 TEST(LevelDbEnvFailure, FullDiskIsToldApartAndRecoversWhenSpaceIsFreed) {
