@@ -49,7 +49,7 @@
   X(kTrustUnsyncedMap, "trust-unsynced-map", 100, "checkpoints are not synced")                    \
   X(kRepairAnyVersion, "repair-without-version-check", 600,                                        \
     "a rotten block is replaced by a peer's copy of whatever version")                             \
-  X(kBareForgetsOpenEntry, "bare-forgets-open-entry", 600,                                         \
+  X(kBareForgetsOpenEntry, "bare-forgets-open-entry", 1500,                                        \
     "an install without payload forgets the payload that was accepted")                            \
   X(kApplyTwice, "apply-twice", 50, "a repeated request is executed again")                        \
   X(kForgetSessions, "forget-sessions", 50, "sessions do not survive a restart")                   \

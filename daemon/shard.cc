@@ -543,7 +543,7 @@ void Shard::Tick(Nanos now) {
   const bool waits = ready_at_ != 0 && !ready_;
   // (What a replica has yet to say of its own is only that which came of inputs.)
   if (replica_->has_output() || waits || !reads_.empty() || !repair_->blocks.empty() ||
-      install_->queued != InstallWork::Step::kIdle || engine_->OwedCount(store_group_) > 0 ||
+      install_->queued != InstallWork::Step::kIdle || identity_.owes ||
       now >= looked_ + kIdleLook) {
     looked_ = now;
     Touch();

@@ -40,6 +40,7 @@ void Shard::UnmarkOwes() {
 }
 
 void Shard::FetchOwed(Nanos now) {
+  if (!identity_.owes) return replica_->SetOwes(false);  // as nearly always
   OwedWork& work = *owed_;
   if (!Owes()) UnmarkOwes();
   replica_->SetOwes(Owes());

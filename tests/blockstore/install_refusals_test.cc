@@ -153,10 +153,10 @@ TEST_F(BadChunk, OfADeltaIsRefusedAndNothingChanges) {
 // checkpoint, and the receiver has applied nothing, but may have taken in blocks from another one.
 TEST_F(BadChunk, OfAStateInWhichNothingIsAppliedIsRefused) {
   Start(InstallMode::kImage);
-  ASSERT_OK(target_->CreateGroup(2, 1, 0));
+  ASSERT_OK(target_.CreateGroup(2, 1));
   ASSERT_OK(target_.Flush());
   EXPECT_CODE(target_->InstallBegin(2, InstallMode::kImage, 0, 99), Code::kInvalidArgument);
-  ASSERT_OK(target_->InstallBegin(2, InstallMode::kImage, 1, 0));
+  ASSERT_OK(target_.InstallBegin(2, InstallMode::kImage, 1));
   ASSERT_OK(target_.Flush());
   ImageChunk nothing;
   nothing.mode = InstallMode::kImage;

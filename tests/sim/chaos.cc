@@ -258,8 +258,26 @@ void Chaos::FailIo() {
   });
 }
 
+// Of a group in which somebody is owed blocks, one who may have them: then one copy is left.
+NodeId Chaos::AnyCreditor() {
+  std::vector<NodeId> creditors;
+  for (const GroupId group : cluster_->groups()) {
+    std::vector<NodeId> whole;
+    bool owed = false;
+    for (const NodeId node : cluster_->nodes()) {
+      const Shard* const shard = cluster_->shard(node, group);
+      if (shard == nullptr) continue;
+      owed = owed || shard->OwedBytes() > 0;
+      if (shard->OwedBytes() == 0) whole.push_back(node);
+    }
+    if (owed) creditors.insert(creditors.end(), whole.begin(), whole.end());
+  }
+  return creditors.empty() ? 0 : creditors[rng_.Below(creditors.size())];
+}
+
 void Chaos::WipeOne() {
-  const NodeId node = AnyNode();
+  NodeId node = AnyCreditor();
+  if (node == 0) node = AnyNode();
   FaultAtlas::Permit permit = atlas_->MayWipe(node);
   if (!permit) return;
   permit.Commit();

@@ -60,6 +60,7 @@ class Chaos {
   void RotBlocksOf(NodeId node);
   void RotAndScrub();
   void FailIo();
+  NodeId AnyCreditor();
   void WipeOne();
   void FillDisk();
   void Housekeeping();
