@@ -9,8 +9,8 @@ namespace hydra {
 namespace {
 
 constexpr SabotageInfo kAll[] = {
-#define HYDRA_SABOTAGE_INFO(enumerator, name, seeds, what) \
-  {Sabotage::enumerator, name, seeds, what},
+#define HYDRA_SABOTAGE_INFO(enumerator, name, first, seeds, what) \
+  {Sabotage::enumerator, name, first, seeds, what},
     HYDRA_SABOTAGES(HYDRA_SABOTAGE_INFO)
 #undef HYDRA_SABOTAGE_INFO
 };

@@ -163,7 +163,8 @@ std::vector<ExamRow> TakeExam(const ExamOptions& options) {
   const auto seeds_of = [&](Sabotage sabotage) {
     if (options.seeds) return *options.seeds;
     for (const SabotageInfo& info : AllSabotages()) {
-      if (info.sabotage == sabotage) return SeedRange{1, info.seeds};
+      if (info.sabotage != sabotage) continue;
+      return SeedRange{info.first, info.first + info.seeds - 1};
     }
     HYDRA_CHECK(false);
   };

@@ -33,7 +33,7 @@ struct ExamRow {
 
 struct ExamOptions {
   std::vector<Sabotage> sabotages;
-  std::optional<SeedRange> seeds;  // otherwise each has its own number, from 1 on
+  std::optional<SeedRange> seeds;  // otherwise each has its own
   unsigned jobs = 1;               // sabotages beside each other
   RunOptions run;
   std::function<void(const ExamRow&)> on_row;  // as soon as it is known, in a child process
