@@ -18,6 +18,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -305,7 +306,7 @@ class EngineImpl final : public Engine, private BatchSink {
   Status ReplayGroup(const GroupRecord& record);
   Status ReplayStable(GroupId group, Instance stable);
   void EnsureBallast();
-  bool ReleaseBallast();  // true: there is more room now. On any thread
+  void ReleaseBallast();  // on any thread
 
   // engine_log.cc
   Result<Group*> Usable(GroupId group);
@@ -431,8 +432,9 @@ class EngineImpl final : public Engine, private BatchSink {
   unsigned checkpoint_tries_ = 0;                      // of that
   Nanos checkpoint_from_ = 0;                          // the next one, not before
   bool draining_ = false;  // a checkpoint waits for applied entries to become durable
-  std::atomic<bool> ballast_released_ = false;
-  bool checkpoint_refused_ = false;  // for want of space, and said so
+  std::mutex ballast_mutex_;
+  std::atomic<bool> ballast_released_ = false;  // written under it
+  bool checkpoint_refused_ = false;             // for want of space, and said so
 
   Nanos now_ = 0;  // as of the last NextBatch
   ReadPins pins_;

@@ -162,7 +162,7 @@ Status EngineImpl::Recover() {
         options_.dir, kMapName));
   }
   MapStore::Options map_options = MapOptions(options_, false);
-  map_options.make_room = [this] { return ReleaseBallast(); };
+  map_options.make_room = [this] { ReleaseBallast(); };
   auto map = MapStore::Open(map_options);
   HYDRA_RETURN_IF_ERROR(map.status());
   store_ = std::move(map).value();
@@ -481,6 +481,7 @@ Status EngineImpl::ReplayStable(GroupId id, Instance stable) {
 
 void EngineImpl::EnsureBallast() {
   if (options_.ballast_bytes == 0) return;
+  const std::lock_guard lock(ballast_mutex_);
   const std::string path = options_.dir + "/" + kBallastName;
   auto free = options_.fs->FreeBytes(options_.dir);
   if (!free.ok() || *free < 4 * options_.ballast_bytes) return;
@@ -491,13 +492,15 @@ void EngineImpl::EnsureBallast() {
   if (!made.ok()) HYDRA_LOG_WARN("no ballast file: {}", made.ToString());
 }
 
-bool EngineImpl::ReleaseBallast() {
+void EngineImpl::ReleaseBallast() {
   const std::string path = options_.dir + "/" + kBallastName;
-  if (options_.ballast_bytes == 0 || !options_.fs->Exists(path)) return false;
-  if (ballast_released_.exchange(true)) return false;
+  if (options_.ballast_bytes == 0) return;
+  const std::lock_guard lock(ballast_mutex_);
+  if (!options_.fs->Exists(path)) return;
+  ballast_released_ = true;
   HYDRA_LOG_WARN("the disk is nearly full: releasing the ballast so that checkpoints go on");
   // If it fails, whoever needs the space is refused it.
-  return options_.fs->Unlink(path).ok();
+  options_.fs->Unlink(path).IgnoreError();
 }
 
 // --- Closing ----------------------------------------------------------------------------------

@@ -383,7 +383,8 @@ template <typename Function>
 Status LevelDbEnv::ChangeWithRoom(Function change) {
   return Change([&]() -> Status {
     Status status = change();
-    if (status.code() != Code::kNoSpace || !make_room_ || !make_room_()) return status;
+    if (status.code() != Code::kNoSpace || !make_room_) return status;
+    make_room_();  // or another thread has just done so
     HYDRA_PROBE("map: a write that found no space is repeated");
     return change();
   });

@@ -71,8 +71,8 @@ class LevelDbEnv final : public leveldb::Env {
   // owner need not ask which mode it has.
   void RunQueued();
 
-  // For when there is no space, on whatever thread needs it. True: now there is more.
-  void SetMakeRoom(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
+  // For when there is no space, on whatever thread needs it; what did is repeated once then.
+  void SetMakeRoom(std::function<void()> make_room) { make_room_ = std::move(make_room); }
 
   // Bytes handed to the file layer, by all files: the numerator of write amplification.
   uint64_t bytes_written() const { return bytes_written_.load(std::memory_order_relaxed); }
@@ -125,7 +125,7 @@ class LevelDbEnv final : public leveldb::Env {
 
   FileSystem* const fs_;
   const Compactions compactions_;
-  std::function<bool()> make_room_;
+  std::function<void()> make_room_;
   std::atomic<uint64_t> bytes_written_{0};
   std::atomic<uint64_t> ticks_{0};  // kInline: what NowMicros() counts, instead of time
 

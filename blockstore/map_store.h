@@ -35,7 +35,7 @@ class MapStore {
     size_t write_buffer = 0;
     size_t cache = 0;
     bool create = false;
-    std::function<bool()> make_room;  // LevelDbEnv::SetMakeRoom
+    std::function<void()> make_room;  // LevelDbEnv::SetMakeRoom
   };
   static Result<std::unique_ptr<MapStore>> Open(const Options& options);
   ~MapStore();

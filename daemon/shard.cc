@@ -540,6 +540,7 @@ void Shard::Tick(Nanos now) {
   replica_->Tick(now);
   // Most groups of a node are idle: what waits for something else than input is looked at all the
   // same, though not in every tick.
+  NoteOwedAfterAll();
   const bool waits = ready_at_ != 0 && !ready_;
   // (What a replica has yet to say of its own is only that which came of inputs.)
   if (replica_->has_output() || waits || !reads_.empty() || !repair_->blocks.empty() ||

@@ -389,6 +389,9 @@ class Shard {
   void FetchOwed(Nanos now);
   bool MarkOwes(const ImageChunk& chunk);
   void UnmarkOwes();
+  void NoteOwedAfterAll();
+  void LogOwed() const;
+  void StopAsking();
   void AskAllForOwed(Nanos now);
   std::vector<NodeId> PeersToAsk(Nanos now) const;
   void TakeOwed(Nanos now);

@@ -87,12 +87,7 @@ Status Shard::ForceSole(Nanos now) {
   if (!serves_local()) {
     return Status::FailedPrecondition("its blocks were being fetched from a peer: incomplete");
   }
-  if (Owes()) {
-    HYDRA_LOG_WARN(
-        "group {}: {} bytes of blocks had not been sent to this node yet; unless written "
-        "anew, they are lost",
-        options_.group, OwedBytes());
-  }
+  if (Owes()) LogOwed();
   forced_ = true;
   return Status::Ok();
 }

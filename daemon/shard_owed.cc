@@ -5,7 +5,10 @@
 #include "daemon/shard_owed.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/logging.h"
@@ -32,6 +35,14 @@ bool Shard::MarkOwes(const ImageChunk& chunk) {
   return !identity_waits_;
 }
 
+// Where rot has hidden an open entry, a start may find blocks owed that were not before.
+void Shard::NoteOwedAfterAll() {
+  if (identity_.owes || engine_->OwedCount(store_group_) == 0) return;
+  HYDRA_PROBE("owed: a start finds more owed than there was");
+  identity_.owes = true;
+  SaveIdentity();
+}
+
 void Shard::UnmarkOwes() {
   if (!identity_.owes || identity_waits_ || replica_->installing() || owed_->writing) return;
   HYDRA_LOG_INFO("group {}: all blocks are here", options_.group);
@@ -44,13 +55,12 @@ void Shard::FetchOwed(Nanos now) {
   OwedWork& work = *owed_;
   if (!Owes()) UnmarkOwes();
   replica_->SetOwes(Owes());
-  if (engine_->OwedCount(store_group_) == 0) {
-    work.got.reset();
+  if (work.writing) return;
+  if (engine_->OwedCount(store_group_) == 0 || replica_->installing()) {
     work.next_at = now + options_.owed_pause;
-    if (!work.writing && std::exchange(work.slot, false)) budget_->EndAsking();
-    return;
+    return StopAsking();
   }
-  if (work.writing || now < work.next_at || replica_->installing() || !failed_.ok()) return;
+  if (now < work.next_at || !failed_.ok()) return;
   if (!work.slot && !(work.slot = budget_->BeginAsking())) return;
   if (work.got) return TakeOwed(now);
   if (work.asking) {
@@ -66,12 +76,12 @@ void Shard::FetchOwed(Nanos now) {
     if (std::exchange(work.fruitful, false) && blocks.ok()) return;
     work.next_at = now + OwedWork::kAfterARound;
     if (blocks.ok()) AskAllForOwed(now);
-    return;
+    return StopAsking();
   }
   const std::vector<NodeId> peers = PeersToAsk(now);
   if (peers.empty()) {
     work.next_at = now + OwedWork::kAfterARound;
-    return;
+    return StopAsking();
   }
   // Groups do not all begin with the same one.
   const NodeId peer = peers[(options_.group + work.turn) % peers.size()];
@@ -82,6 +92,13 @@ void Shard::FetchOwed(Nanos now) {
   work.next_at = now + OwedWork::kAskAgain;
   out_.owed.push_back(
       {options_.group, options_.node, peer, false, ++work.last_request, std::move(*blocks), {}});
+}
+
+// Other groups may, until this one has somebody to ask, or knows what for.
+void Shard::StopAsking() {
+  owed_->asking = false;
+  owed_->got.reset();
+  if (std::exchange(owed_->slot, false)) budget_->EndAsking();
 }
 
 std::vector<NodeId> Shard::PeersToAsk(Nanos now) const {
@@ -99,6 +116,8 @@ std::vector<NodeId> Shard::PeersToAsk(Nanos now) const {
 void Shard::AskAllForOwed(Nanos now) {
   auto blocks = engine_->OwedBlocks(store_group_, owed_->alone, RepairWork::kMaxAtATime);
   if (!blocks.ok()) return;
+  const auto is_owed = [](const auto& block) { return block.second.damage.owed(); };
+  if (std::ranges::count_if(repair_->blocks, is_owed) >= OwedWork::kMostAlone) return;
   owed_->alone = blocks->empty() ? 0 : blocks->back().lba + 1;
   HYDRA_PROBE("owed: all peers are asked for what some do not have");
   for (const BlockName& block : *blocks) {
@@ -166,8 +185,7 @@ void Shard::TakeOwed(Nanos now) {
     // Who waits for room had better not hold what others need to make some.
     HYDRA_PROBE("owed: there is no room for it");
     work.next_at = now + OwedWork::kNoRoom;
-    if (std::exchange(work.slot, false)) budget_->EndAsking();
-    return;
+    return StopAsking();
   }
   if (taken.code() == Code::kFailedPrecondition) {
     HYDRA_PROBE("owed: all of it was written over meanwhile");
@@ -186,6 +204,33 @@ void Shard::OwedDone(Nanos now) {
   owed_->writing = false;
   owed_->next_at = now + options_.owed_pause;
   FetchOwed(now);
+}
+
+// For when nobody is left to send them: which blocks have to be written anew.
+void Shard::LogOwed() const {
+  constexpr size_t kMostRanges = 64;
+  std::vector<LbaRange> ranges;
+  for (Lba from = 0; ranges.size() <= kMostRanges;) {
+    const auto blocks = engine_->OwedBlocks(store_group_, from, 1024);
+    if (!blocks.ok() || blocks->empty()) break;
+    for (const BlockName& block : *blocks) {
+      if (!ranges.empty() && ranges.back().lba + ranges.back().count == block.lba) {
+        ++ranges.back().count;
+      } else {
+        ranges.push_back({block.lba, 1});
+      }
+    }
+    from = blocks->back().lba + 1;
+  }
+  const bool more = ranges.size() > kMostRanges;
+  if (more) ranges.resize(kMostRanges);
+  std::string list;
+  for (const LbaRange& range : ranges) list += fmt::format(" {}+{}", range.lba, range.count);
+  HYDRA_LOG_WARN(
+      "group {}: {} bytes of blocks had not been sent to this node yet; they are lost, and "
+      "no new replica of the group can be made before they are written anew or unmapped. "
+      "First block and number:{}{}",
+      options_.group, OwedBytes(), list, more ? " and more" : "");
 }
 
 // --- Answering ----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ struct Shard::OwedWork {
   static constexpr Nanos kEngineRefused = 20 * kMillisecond;
   static constexpr Nanos kNoRoom = kSecond;
   static constexpr Nanos kWarnEvery = 10 * kSecond;
+  static constexpr ptrdiff_t kMostAlone = 64;  // blocks that all peers are asked for, at a time
 
   // What it asks for.
   bool slot = false;  // of the node's (RecoveryBudget::BeginAsking)

@@ -330,6 +330,7 @@ void Shard::OnBlockMessage(BlockMessage message, Nanos now) {
   if (!HYDRA_SABOTAGE(kRepairAnyVersion) &&
       Crc32c(message.data.data(), bytes) != block.damage.crc) {
     // Damaged on its way, or not what was asked for.
+    block.denied = false;
     if (message.from == block.asked) AskNext(key, now);
     return;
   }
